@@ -105,6 +105,23 @@ class Controller(ABC):
             Values of `inputs_driven`, next state.
         """
 
+    def track(
+        self, time: float, output: Sequence[float], state: Memory, applied: Sequence[float]
+    ) -> Memory:
+        """Return the next state while something else drives the inputs.
+
+        The controller can then take over without a jump. By default it goes on as if its own
+        inputs had been applied.
+
+        Parameters
+        ----------
+        time, output, state
+            As in `control`.
+        applied : sequence of float
+            Values of `inputs_driven` that are applied from `time` on.
+        """
+        return self.control(time, output, state)[1]
+
 
 @dataclass(frozen=True)
 class OpenLoop(Controller):
@@ -310,6 +327,21 @@ class PI(Controller):
         winds_up = (v > self.maximum and e > 0) or (v < self.minimum and e < 0)
         next_I = I if winds_up else I + self.integral_gain * self.dt * e
         return (u,), (next_I,)
+
+    def track(
+        self, time: float, output: Sequence[float], state: Memory, applied: Sequence[float]
+    ) -> Memory:
+        """Return the integral part with which this controller would have applied the input.
+
+        ``I_{k+1} = u_k - Kp e_k``, within the limits of the input: at the same error its next input
+        is u_k, so that it takes over without a jump (tracking mode; Astrom and Hagglund, "Advanced
+        PID Control", section 3.5).
+        """
+        (y,) = output
+        (u,) = applied
+        e = self.schedule.set_point(time) - y
+        I = min(max(u - self.proportional_gain * e, self.minimum), self.maximum)
+        return (I,)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,14 @@
 
 from .budget_choice import BudgetChoice as BudgetChoice
 from .budget_choice import choose_budget as choose_budget
+from .control.prediction import ModelPredictor as ModelPredictor
+from .control.prediction import PlanPrediction as PlanPrediction
+from .control.prediction import Predictor as Predictor
+from .control.prediction import Situation as Situation
+from .control.predictive import ControlDecision as ControlDecision
+from .control.predictive import Policy as Policy
+from .control.predictive import PredictiveControl as PredictiveControl
+from .control.predictive import online_model as online_model
 from .data.csv import CsvFiles as CsvFiles
 from .data.nonlinear_benchmarks import NonlinearBenchmark as NonlinearBenchmark
 from .data.nonlinear_benchmarks import from_nonlinear_benchmarks as from_nonlinear_benchmarks
@@ -23,10 +31,6 @@ from .dead_time import estimate_dead_times as estimate_dead_times
 from .dead_time_lags import DeadTimeChange as DeadTimeChange
 from .dead_time_lags import DeadTimeFollower as DeadTimeFollower
 from .dead_time_lags import with_dead_times as with_dead_times
-from .control.prediction import ModelPredictor as ModelPredictor
-from .control.prediction import PlanPrediction as PlanPrediction
-from .control.prediction import Predictor as Predictor
-from .control.prediction import Situation as Situation
 from .design.candidates import InputLimits as InputLimits
 from .design.candidates import RandomRamps as RandomRamps
 from .design.candidates import RandomSteps as RandomSteps

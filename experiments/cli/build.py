@@ -20,6 +20,7 @@ TOOLBOX_PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 #: modules of this package whose classes a configuration may name
 NAMEABLE_MODULES = (
     "experiments.plant.designed",
+    "experiments.plant.predictive",
     "experiments.plant.lags",
     "experiments.plant.functions",
     "experiments.plant.physics",

@@ -353,8 +353,8 @@ def simulate_once(
 ) -> Callable[[Plant, int, int], Simulation]:
     """Return a function that makes the cached simulation of a plant.
 
-    Its arguments are the plant, the number of samples and the seed. The simulation of a plant whose
-    inputs a model chooses is not cached, because it depends on the settings of the model.
+    Its arguments are the plant, the number of samples and the seed. The simulation of a plant about
+    whose inputs a model decides is not cached, because it depends on the settings of the model.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ def simulate_once(
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> Simulation:
-        if plant.design:
+        if plant.asks_a_model:
             return Simulation(plant, n_samples, seed)
         key = trajectory_key(configuration, n_samples)
         return CachedSimulation(plant, n_samples, seed, cache=cache, key=key)

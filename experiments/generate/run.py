@@ -160,9 +160,10 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         config = _check_foreign(config, trusted)
     everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     plant = plant_of(config)
-    if plant.design:
+    if plant.asks_a_model:
+        option = "excitation=informative" if plant.design else "controller=mpc"
         raise UserError(
-            "excitation=informative: the inputs of a benchmark do not depend on a model; identify "
+            f"{option}: the inputs of a benchmark do not depend on a model; identify "
             "the plant by sysid-identify, and let excitation=recorded play the inputs of its "
             "trajectory.nc"
         )

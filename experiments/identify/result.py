@@ -110,12 +110,12 @@ class Result:
 
     @property
     def plan(self) -> xr.Dataset | None:
-        """How inputs were chosen to learn: what was decided, planned and predicted."""
-        design = self.source.design
-        if design is None:
+        """Decisions about inputs with the model: what was decided, planned and predicted."""
+        decisions = self.source.decisions
+        if decisions is None:
             return None
         dt = float(np.diff(self.signals[0]["time"].values[:2])[0])
-        return design.content(self.source.n_identified, dt)
+        return decisions.content(self.source.n_identified, dt)
 
     @property
     def identified(self) -> xr.Dataset | None:

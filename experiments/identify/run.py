@@ -291,10 +291,10 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
     They can if the targets are distinct, have the same lags, and are all outputs among the
     regressors.
     """
-    if source.design is not None and len(targets) > 1:
+    if source.decisions is not None and len(targets) > 1:
         raise UserError(
-            f"narx.target={targets}: with excitation=informative one model chooses the inputs; "
-            "name one output"
+            f"narx.target={targets}: with excitation=informative or controller=mpc one model "
+            "decides about the inputs; name one output"
         )
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")

@@ -22,7 +22,12 @@ from experiments.identify.causes import (
 from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
-from experiments.identify.plans import describe_design, say_design
+from experiments.identify.plans import (
+    describe_control,
+    describe_design,
+    say_control,
+    say_design,
+)
 from experiments.identify.residual_notes import note_residuals
 from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
@@ -194,9 +199,12 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    if result.plan is not None:
+    plan = result.plan
+    if plan is not None and plan.attrs["kind"] == "control":
+        summary["control"] = describe_control(plan, result.signals[0])
+    elif plan is not None:
         learned = result.signals[0].isel(time=slice(result.source.n_identified))
-        summary["design"] = describe_design(result.plan, learned)
+        summary["design"] = describe_design(plan, learned)
     warnings = [
         *_warnings(settings, summary, result),
         *result.notes,
@@ -737,6 +745,8 @@ def log_result(result: Result, folder: Path, *, advises: bool) -> None:
         log_free_run(result.report.content, result.identification.narx.target)
     if "design" in summary:
         log.info("%s", say_design(summary["design"]))
+    if "control" in summary:
+        log.info("%s", say_control(summary["control"]))
     fitted = result.source.physics
     if fitted is not None and summary["physics"]:
         log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))

@@ -144,6 +144,8 @@ class DesignRun:
         Seed of the candidates.
     """
 
+    kind = "design"
+
     def __init__(
         self,
         design: Mapping[str, Informative],
@@ -181,6 +183,14 @@ class DesignRun:
     def output_limits(self) -> Mapping[str, tuple[float, float]]:
         """Limits of outputs, which the plans keep with the stated probability."""
         return self._informative.output_limits
+
+    def controller(self, dt: float) -> DesignedInputs:
+        """Return the controller that applies the designed inputs."""
+        return DesignedInputs(dt, self)
+
+    def end_of_learning(self) -> None:
+        """Let no model decide: a design would make the test of the model its own."""
+        self.tell(None)
 
     def plan(self, simulated: Sequence[Sample]) -> None:
         """Decide about the next stretch, unless some samples of the last one are left."""
@@ -273,6 +283,7 @@ class DesignRun:
                 "designed": list(self.names),
             },
             attrs={
+                "kind": self.kind,
                 "criterion": describe(self._informative.criterion),
                 "output_limits": json.dumps(dict(self.output_limits)),
             },

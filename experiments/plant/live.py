@@ -15,6 +15,7 @@ from experiments.plant.limit import LIMIT_OF_NOTHING, LIMIT_OF_PART, Limit, find
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, Physics, physics_of
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
+from experiments.plant.predictive import ControlRun
 from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share
 from simulators import Sample, Trajectory, collect
 from sysid import (
@@ -52,14 +53,16 @@ class Simulation:
     """
 
     _limit_beside: Beside[Limit] | None = None  # the limit, while a second process computes it
-    design: DesignRun | None = None  # the inputs that are chosen while the plant is identified
+    #: what decides about inputs with the model, while the plant is identified
+    decisions: DesignRun | ControlRun | None = None
 
     def __init__(self, plant: Plant, n_samples: int, seed: int) -> None:
         self._plant = plant
         self._n_samples = n_samples
         self._seed = seed
-        self.design = plant.begin_design(seed)
-        self.samples = plant.samples(n_samples, seed, self.design)
+        if plant.asks_a_model:
+            self.decisions = plant.begin_decisions(plant.exogenous(n_samples, seed), seed)
+        self.samples = plant.samples(n_samples, seed, self.decisions)
         self._simulated: list[Sample] = []
         self.n_seen = 0  # samples delivered so far; 0 delivers the same ones again
         self._collected: Trajectory | None = None
@@ -67,17 +70,16 @@ class Simulation:
     def until(self, n_samples: int) -> Iterator[Measured]:
         """Yield blocks of samples until `n_samples` have been delivered in all.
 
-        An error that ends the simulation is raised after its last sample. Where inputs are
-        designed, a block ends with their stretch: all of its samples are learned before the next
-        decision.
+        An error that ends the simulation is raised after its last sample. Where a model decides
+        about inputs, a block ends before the next decision: all samples until then are learned.
         """
         begin = self.n_seen
         while begin < n_samples:
             reason = None
             size = SAMPLES_PER_BLOCK
-            if self.design is not None and begin == len(self._simulated):
-                self.design.plan(self._simulated)
-                size = self.design.n_ready
+            if self.decisions is not None and begin == len(self._simulated):
+                self.decisions.plan(self._simulated)
+                size = self.decisions.n_ready
             end = min(begin + size, n_samples)
             n_missing = max(0, end - len(self._simulated))
             try:
@@ -111,9 +113,10 @@ class Simulation:
     def begin_limit(self) -> None:
         """Begin to compute the limit of one-step prediction in a second process.
 
-        It would have to simulate the samples again, which it cannot if a model chooses the inputs.
+        It would have to simulate the samples again, which it cannot if a model decides about
+        inputs.
         """
-        if self._limit_beside is None and self.design is None:
+        if self._limit_beside is None and self.decisions is None:
             self._limit_beside = Beside(self._find_limit)
 
     def drop_limit(self) -> None:
@@ -173,9 +176,9 @@ class LiveSource:
         return self.simulation.n_seen
 
     @property
-    def design(self) -> DesignRun | None:
-        """The inputs that are chosen while the plant is identified; None if there are none."""
-        return self.simulation.design
+    def decisions(self) -> DesignRun | ControlRun | None:
+        """What decides about inputs with the model that is identified; None if nothing does."""
+        return self.simulation.decisions
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """Yield the samples of the identified part, the only record."""
@@ -190,17 +193,18 @@ class LiveSource:
         self.simulation.n_seen = 0
 
     def tell(self, identification: Identification) -> None:
-        """Let the model of an identification choose the inputs that are designed, if any are."""
-        if self.design is not None:
-            self.design.tell(identification)
+        """Let the model of an identification decide about inputs, where a model is asked."""
+        if self.decisions is not None:
+            self.decisions.tell(identification)
 
     def finish(self) -> Iterator[Measurement]:
         """Yield the samples after the identified part.
 
-        No model chooses their inputs: a design would make the test of the model its own.
+        No model chooses inputs for them to learn from. A predictive controller goes on with the
+        model as it is.
         """
-        if self.design is not None:
-            self.design.tell(None)
+        if self.decisions is not None:
+            self.decisions.end_of_learning()
         return self.simulation.until(self.n_samples)
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from omegaconf import DictConfig, ListConfig
 import simulators
 from experiments.cli.build import build, build_all
 from experiments.cli.options import choice, samples_of
-from experiments.plant.designed import DesignedInputs, DesignRun, Informative, check_design
+from experiments.plant.designed import DesignRun, Informative, check_design
+from experiments.plant.predictive import ControlRun, Predictive
 from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Trajectory
 from sysid.errors import UserError
 from sysid.narx.record import check_name_in_record
@@ -64,10 +65,10 @@ class Plant:
                     )
                 driven_by[name] = source
         check_design(self.design, self.system, is_driven=bool(self.controller.inputs_driven))
-        if self.design and self.measurement.snr_db is not None:
+        if self.asks_a_model and self.measurement.snr_db is not None:
             raise UserError(
                 "noise.snr_db: the noise would depend on inputs that depend on the noise "
-                "(excitation=informative); take noise.std"
+                "(excitation=informative, controller=mpc); take noise.std"
             )
 
     @property
@@ -95,6 +96,11 @@ class Plant:
         if self.excitations or self.design:
             return frozenset()
         return frozenset({"excitation", "excited", "operating_point"})
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether inputs are decided with the model that is identified while the plant runs."""
+        return bool(self.design) or isinstance(self.controller, Predictive)
 
     @property
     def is_open_loop(self) -> bool:
@@ -192,33 +198,65 @@ class Plant:
                     f"{advice}"
                 )
 
-    def samples(self, n_samples: int, seed: int, run: DesignRun | None = None) -> Iterator[Sample]:
-        """Simulate sample by sample, with the designed inputs of a run if inputs are designed."""
+    def samples(
+        self, n_samples: int, seed: int, run: DesignRun | ControlRun | None = None
+    ) -> Iterator[Sample]:
+        """Simulate sample by sample, with the decisions of a run if a model is asked."""
         signals = self.exogenous(n_samples, seed)
         return self._closed_loop(signals, run, n_samples=n_samples, seed=seed)
 
-    def begin_design(self, seed: int) -> DesignRun | None:
-        """Return the designed inputs of a new simulation; None if no inputs are designed."""
-        if not self.design:
-            return None
-        return DesignRun(self.design, self.outputs, self.inputs, seed)
+    def begin_decisions(
+        self, signals: Mapping[str, NDArray[np.float64]], seed: int
+    ) -> DesignRun | ControlRun | None:
+        """Return the decisions of a new simulation; None if no model is asked for the inputs.
+
+        Parameters
+        ----------
+        signals
+            Inputs (n,) that do not depend on the outputs, as `exogenous` returns them.
+        seed
+        """
+        if self.design:
+            return DesignRun(self.design, self.outputs, self.inputs, seed)
+        if isinstance(self.controller, Predictive):
+            n_more = self.controller.policy.horizon + 1
+            longer = {name: self._prolong(name, signals[name], n_more, seed) for name in signals}
+            return ControlRun(self.controller, self.system, longer, list(self.weather), seed)
+        return None
+
+    def _prolong(
+        self, name: str, values: NDArray[np.float64], n_more: int, seed: int
+    ) -> NDArray[np.float64]:
+        """Return an input (n,) with `n_more` samples more, which a forecast may reach.
+
+        Weather goes on, as far as its record does. Other signals, and the weather beyond the end of
+        its record, keep the last value.
+        """
+        held = np.concatenate([values, np.repeat(values[-1:], n_more)])
+        if name not in self.weather:
+            return held
+        time = self.system.dt * np.arange(len(held))
+        try:
+            return np.asarray(self.weather[name].temperature(time, seed=seed))
+        except UserError:
+            return held
 
     def _closed_loop(
         self,
         signals: dict[str, NDArray[np.float64]],
-        run: DesignRun | None,
+        run: DesignRun | ControlRun | None,
         *,
         seed: int,
         **settings: Any,
     ) -> Iterator[Sample]:
         """Simulate the system with its controller on exogenous inputs, sample by sample.
 
-        Designed inputs are those of the run. Without a run, no model decides about them.
+        Inputs about which a model decides are those of the run. Without a run, no model decides.
         """
         controller = self.controller
-        run = run or self.begin_design(seed)
+        run = run or self.begin_decisions(signals, seed)
         if run is not None:
-            controller = DesignedInputs(self.system.dt, run)
+            controller = run.controller(self.system.dt)
         return simulators.closed_loop(
             self.system,
             controller,

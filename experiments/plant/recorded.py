@@ -71,7 +71,7 @@ class RecordedSource:
     """
 
     activity = "reading"
-    design: None = None  # the inputs of a record have been applied
+    decisions: None = None  # the inputs of a record have been applied
 
     def __init__(
         self,

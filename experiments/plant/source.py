@@ -15,6 +15,7 @@ from experiments.plant.designed import DesignRun
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.limit import Limit
 from experiments.plant.physics import FittedPhysics
+from experiments.plant.predictive import ControlRun
 from sysid import (
     BudgetChoice,
     DeadTimes,
@@ -104,11 +105,11 @@ class Source(Protocol):
         """Begin again with the first sample: the same samples are delivered once more."""
 
     @property
-    def design(self) -> DesignRun | None:
-        """The inputs that are chosen while the plant is identified; None if there are none."""
+    def decisions(self) -> DesignRun | ControlRun | None:
+        """What decides about inputs with the model that is identified; None if nothing does."""
 
     def tell(self, identification: Identification) -> None:
-        """Let the model of an identification choose the inputs of a plant, where they are chosen.
+        """Let the model of an identification decide about inputs of a plant, where one is asked.
 
         Call it before the first sample.
         """

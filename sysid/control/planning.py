@@ -153,8 +153,8 @@ class QuadraticProgram:
             ) from None
         if not casadi.has_conic(plugin):
             raise UserError(
-                f"PredictiveControl: CasADi {casadi.__version__} has no solver {plugin!r} for "
-                "quadratic programs; take daqp, piqp, highs or qpoases"
+                f"PredictiveControl: this CasADi has no solver {plugin!r} for quadratic programs; "
+                "take daqp, piqp, highs or qpoases"
             )
         self._casadi = casadi
         self._plugin = plugin
@@ -221,11 +221,11 @@ class QuadraticProgram:
             ),
         }
 
-    def solve(self, problem: Problem, plan: Plan) -> Solution | None:
+    def solve(self, problem: Problem, plan: Plan, damping: float = 1.0) -> Solution | None:
         """Return the solution of the quadratic program about a plan; None if there is none.
 
         The variables are the levels, in ranges of their inputs and as changes from the plan,
-        followed by the slacks.
+        followed by the slacks. Large moves cost `damping` times as much as by `PROXIMITY`.
         """
         n_steps, n_outputs = plan.prediction.mean.shape
         n_levels, n_inputs = plan.levels.shape
@@ -235,6 +235,7 @@ class QuadraticProgram:
         sensitivity = plan.prediction.sensitivity.reshape(n_steps * n_outputs, -1)
         to_outputs = (sensitivity @ to_inputs).reshape(n_steps, n_outputs, n_moves)
         H, g = _moves_cost(problem, plan, to_inputs, to_outputs, scale)
+        proximity = damping * PROXIMITY * (1e-3 + abs(plan.cost) / n_levels)
         limited = list(problem.limited)
         n_slacks = n_steps * len(limited)
         answers = to_outputs[:, limited].reshape(n_slacks, n_moves)
@@ -260,7 +261,7 @@ class QuadraticProgram:
         unbounded = np.full(n_slacks, np.inf)
         casadi = self._casadi
         whole_H = np.zeros((n_moves + n_slacks, n_moves + n_slacks))
-        whole_H[:n_moves, :n_moves] = H
+        whole_H[:n_moves, :n_moves] = H + proximity * np.eye(n_moves)
         whole_H[range(n_moves, len(whole_H)), range(n_moves, len(whole_H))] = quadratic_slack
         try:
             solution = solver(
@@ -346,21 +347,16 @@ def _moves_cost(
         values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
         H += (vectors * np.maximum(values, 0.0)) @ vectors.T
         g += both.T @ gradient
-    return H + _proximity(plan) * np.eye(n_moves), g
-
-
-def _proximity(plan: Plan) -> float:
-    """Return the weight of the squared moves, in ranges of their inputs."""
-    return PROXIMITY * (1e-3 + abs(plan.cost) / len(plan.levels))
+    return H, g
 
 
 def _expected_cost(
     problem: Problem, plan: Plan, H: Array, g: Array, moves: Array, to_outputs: Array
 ) -> float:
-    """Return the cost of a solution by the quadratic program, without the proximity."""
+    """Return the cost of a solution by the quadratic program, without the damping."""
     linearised = plan.prediction.mean + to_outputs @ moves
     before = problem._violations(plan.prediction.mean)
     after = problem._violations(linearised)
-    change = g @ moves + 0.5 * moves @ H @ moves - 0.5 * _proximity(plan) * moves @ moves
+    change = g @ moves + 0.5 * moves @ H @ moves
     penalty = np.sum(after + np.square(after)) - np.sum(before + np.square(before))
     return float(plan.cost + change + problem.violation * penalty)

@@ -41,8 +41,17 @@ PredictorSource: TypeAlias = Callable[
 #: Shares of a step that are tried, one after the other, until the cost does not rise.
 STEP_SHARES = (1.0, 0.5, 0.25, 0.1)
 
+#: After a step that was shortened the next ones are damped so much more.
+DAMPING_FACTOR = 10.0
 
-class Decision(NamedTuple):
+#: Decisions that the mean square of the standardised errors of plans remembers.
+CALIBRATION_MEMORY = 200
+
+#: Decisions with the expected errors that this mean begins with.
+CALIBRATION_START = 20
+
+
+class ControlDecision(NamedTuple):
     """What a policy has decided at a sample, and what it expects.
 
     The plan has T samples of the m outputs, the first of which is the next sample.
@@ -52,8 +61,9 @@ class Decision(NamedTuple):
     mean: Array  # (T, m) planned outputs; (0, 0) if there is no plan
     low: Array  # (T, m) lower ends of the 95 % bands of a measurement
     high: Array  # (T, m) upper ends
-    lower: Array  # (T, m) tightened lower limits of the outputs; -inf where there is none
-    upper: Array  # (T, m) tightened upper limits
+    lower: Array  # (T, m) lower limits of the outputs; -inf where there is none
+    upper: Array  # (T, m) upper limits
+    margin: Array  # (T, m) by which the plan keeps away from the limits
     output_names: tuple[str, ...]
     cost: float  # of the plan; nan if there is none
     n_iterations: int  # quadratic programs solved
@@ -80,7 +90,7 @@ class Policy(Protocol):
 
     def decide(
         self, identification: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the inputs from the present sample on."""
 
 
@@ -134,7 +144,9 @@ class PredictiveControl:
     out (Gauss-Newton), and a `cost` of your own enters with the positive part of its Hessian. The
     standard deviations are those along the first plan of a decision, and are kept while the plan
     changes (zero-order robust optimisation: Feng, Di Cairano and Quirynen 2020; with Gaussian
-    processes: Lahr, Zanelli, Carron and Zeilinger 2023).
+    processes: Lahr, Zanelli, Carron and Zeilinger 2023). They are multiplied by the root mean
+    square of the standardised errors of the last plans, for each of the `n_applied` samples until
+    the next decision; later samples have the factor of the last one.
 
     A plan is applied only if it is trustworthy. Otherwise the decision states the `reason`, holds
     the last inputs, and leaves it to the caller to apply something else.
@@ -176,8 +188,8 @@ class PredictiveControl:
     iterations : int
         Quadratic programs of a decision, at most. With more the plan is not applied.
     tolerance : float
-        A plan is final if no input changes by more than this fraction of its range, or if the
-        program expects the cost to fall by less than this fraction.
+        A plan is final if no input changes by more than this fraction of its range, or if the cost
+        falls, or is expected to fall, by less than this fraction.
     seconds : float, optional
         Time after which a decision is not continued [s], for live plants. With it the same samples
         may lead to other inputs.
@@ -227,6 +239,7 @@ class PredictiveControl:
     n_decisions: int = field(default=0, init=False)
     reasons: Counter[str] = field(default_factory=Counter, init=False)
     _last_plan: Array | None = field(default=None, init=False, repr=False)
+    _last_decision: ControlDecision | None = field(default=None, init=False, repr=False)
     _program: QuadraticProgram | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -255,6 +268,8 @@ class PredictiveControl:
                     f"PredictiveControl: {kind} names {unknown}, the planned inputs are "
                     f"{list(self.inputs)}"
                 )
+        self._squares = np.ones((self.n_applied, 0))
+        self._n_squares = CALIBRATION_START
         self._tightening = self._read_tightening()
         self._lengths = self._read_moves()
 
@@ -317,7 +332,7 @@ class PredictiveControl:
 
     def decide(
         self, identification: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the inputs from the present sample on.
 
         Parameters
@@ -351,13 +366,14 @@ class PredictiveControl:
         situation: Situation,
         forecast: Mapping[str, ArrayLike],
         began: float,
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the inputs from the present sample on."""
         previous = self._previous(situation)
         predictor = self.predictors(identification, situation, forecast, self.driven)
         if isinstance(predictor, str):
             return self._without_plan(previous, predictor)
         self._check_outputs(predictor.output_names)
+        self._calibrate(situation)
         problem = self._problem(predictor.output_names, previous, forecast)
         if situation.time < self.start:
             return self._without_plan(previous, "plans are applied later (start)")
@@ -366,11 +382,48 @@ class PredictiveControl:
             return self._without_plan(previous, reason)
         plan = self._first_plan(problem)
         std = predictor.standard_deviation(problem.inputs_of(plan))
+        std = std * self._band_factors(len(predictor.output_names))
         for name, largest in self.max_standard_deviation.items():
             if not std[:, predictor.output_names.index(name)].max() <= largest:
                 return self._without_plan(previous, "the plan is too uncertain")
-        problem = problem.tightened(self._tightening * std)
-        return self._optimise(predictor, problem, plan, std, began)
+        margin = self._tightening * std
+        found = self._optimise(predictor, problem.tightened(margin), plan, std, began)
+        if not found.reason:
+            found = found._replace(lower=problem.lower, upper=problem.upper, margin=margin)
+            self._last_decision = found
+        return found
+
+    # --- calibration ------------------------------------------------------------------------------
+
+    def _calibrate(self, situation: Situation) -> None:
+        """Include the errors of the last plan in their running mean square."""
+        last = self._last_decision
+        self._last_decision = None
+        if last is None:
+            return
+        n_applied = self.n_applied
+        measured = np.column_stack(
+            [np.asarray(situation.outputs[name])[-n_applied:] for name in last.output_names]
+        )
+        if len(measured) < n_applied:
+            return
+        std = (last.high - last.mean)[:n_applied] / Z_95
+        if self._squares.shape != std.shape:
+            self._squares = np.ones(std.shape)
+        known = std > 0
+        scaled = (measured - last.mean[:n_applied])[known] / std[known]
+        squares = np.ones(std.shape)
+        squares[known] = np.square(scaled)
+        # the standard deviations had the present factors already
+        self._n_squares = min(self._n_squares + 1, CALIBRATION_MEMORY)
+        self._squares += self._squares * (squares - 1.0) / self._n_squares
+
+    def _band_factors(self, n_outputs: int) -> Array:
+        """Return the factors (T, m) of the standard deviations of a plan."""
+        if self._squares.shape[1] != n_outputs:
+            return np.ones((self.horizon, n_outputs))
+        n_more = self.horizon - self.n_applied
+        return np.sqrt(np.pad(self._squares, ((0, n_more), (0, 0)), mode="edge"))
 
     # --- what is known ----------------------------------------------------------------------------
 
@@ -503,7 +556,7 @@ class PredictiveControl:
 
     def _optimise(
         self, predictor: Predictor, problem: Problem, levels: Array, std: Array, began: float
-    ) -> Decision:
+    ) -> ControlDecision:
         """Improve the levels until they are final, and return the decision."""
         program = self._quadratic_program()
         prediction = predictor.linearise(problem.inputs_of(levels))
@@ -512,6 +565,7 @@ class PredictiveControl:
             self._refuse_cost(plan)
             return self._without_plan(problem.previous, "the model diverges on the first plan")
         n_iterations = 0
+        damping = 1.0
         while True:
             if n_iterations == self.iterations:
                 why = "the plan needs more iterations"
@@ -520,7 +574,7 @@ class PredictiveControl:
             if is_late:
                 why = "the plan needs more seconds"
                 return self._without_plan(problem.previous, why, n_iterations)
-            solved = program.solve(problem, plan)
+            solved = program.solve(problem, plan, damping)
             n_iterations += 1
             if solved is None:
                 why = "the quadratic program was not solved"
@@ -530,27 +584,31 @@ class PredictiveControl:
             expected = plan.cost - solved.cost
             is_final = expected <= self.tolerance * abs(plan.cost)
             if not is_final:
-                better = self._shorten(predictor, problem, plan, step)
+                better, share = self._shorten(predictor, problem, plan, step)
                 if better is None:
                     is_final = True  # no share of the step lowers the cost: the plan stays
                 else:
+                    gained = plan.cost - better.cost
+                    is_final = size * share <= self.tolerance
+                    is_final |= gained <= self.tolerance * abs(plan.cost)
+                    damping *= DAMPING_FACTOR if share < 1 else 1 / DAMPING_FACTOR
+                    damping = max(damping, 1.0)
                     plan = better
-                    is_final = size <= self.tolerance
             if is_final:
                 return self._planned(predictor.output_names, problem, plan, std, n_iterations)
 
     def _shorten(
         self, predictor: Predictor, problem: Problem, plan: Plan, step: Array
-    ) -> Plan | None:
-        """Return the plan after the largest share of the step that lowers the cost."""
+    ) -> tuple[Plan | None, float]:
+        """Return the plan after the largest share of the step that lowers the cost, and it."""
         for share in STEP_SHARES:
             levels = problem.clip(plan.levels + share * step)
             prediction: PlanPrediction = predictor.linearise(problem.inputs_of(levels))
             tried = problem.evaluate(levels, prediction)
             self._refuse_cost(tried)
             if tried.cost < plan.cost:
-                return tried
-        return None
+                return tried, share
+        return None, 0.0
 
     def _refuse_cost(self, plan: Plan) -> None:
         """Raise UserError if the cost of the user is not finite at finite outputs."""
@@ -562,31 +620,30 @@ class PredictiveControl:
 
     def _planned(
         self, names: Sequence[str], problem: Problem, plan: Plan, std: Array, n_iterations: int
-    ) -> Decision:
+    ) -> ControlDecision:
         """Return the decision to apply a plan."""
         driven = problem.inputs_of(plan.levels)
         self._last_plan = driven
         mean = plan.prediction.mean
-        return Decision(
+        return ControlDecision(
             {name: driven[:, c] for c, name in enumerate(self.inputs)},
             mean,
             mean - Z_95 * std,
             mean + Z_95 * std,
             problem.lower,
             problem.upper,
+            np.zeros_like(mean),
             tuple(names),
             plan.cost,
             n_iterations,
             "",
         )
 
-    def _without_plan(self, previous: Array, why: str, n_iterations: int = 0) -> Decision:
+    def _without_plan(self, previous: Array, why: str, n_iterations: int = 0) -> ControlDecision:
         """Return the decision to hold the last inputs."""
         held = {name: np.full(self.horizon, previous[c]) for c, name in enumerate(self.inputs)}
         nothing = np.zeros((0, 0))
-        return Decision(
-            held, nothing, nothing, nothing, nothing, nothing, (), np.nan, n_iterations, why
-        )
+        return ControlDecision(held, *([nothing] * 6), (), np.nan, n_iterations, why)
 
 
 def _check_pair(kind: str, name: str, values: Any) -> None:
