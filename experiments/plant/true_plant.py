@@ -12,7 +12,6 @@ from sysid.control.prediction import PlanPrediction, Situation, read_forecast
 from sysid.errors import UserError
 
 
-@dataclass(eq=False)
 class TruePlant:
     """Predicts a plan by the equations of the plant from its true state, without process noise.
 
@@ -42,17 +41,24 @@ class TruePlant:
         A signal is missing, a forecast ends before the plan, or what `linearise_path` refuses.
     """
 
-    system: System
-    state: ArrayLike
-    forecast: Mapping[str, ArrayLike]
-    driven: Sequence[str]
-    time: float = 0.0
-    noise: bool = True
-
-    def __post_init__(self) -> None:
-        self.driven = tuple(self.driven)
-        self.output_names = tuple(signal.name for signal in self.system.outputs)
-        self._input_names = [signal.name for signal in self.system.inputs]
+    def __init__(
+        self,
+        system: System,
+        state: ArrayLike,
+        forecast: Mapping[str, ArrayLike],
+        driven: Sequence[str],
+        *,
+        time: float = 0.0,
+        noise: bool = True,
+    ) -> None:
+        self._system = system
+        self._state = state
+        self._forecast = forecast
+        self._time = time
+        self._noise = noise
+        self._input_names = [signal.name for signal in system.inputs]
+        self.driven = tuple(driven)
+        self.output_names = tuple(signal.name for signal in system.outputs)
 
     def linearise(self, driven: Array) -> PlanPrediction:
         """Return the outputs (T, m) of a plan (T, q), and their derivatives (T, m, T, q)."""
@@ -77,12 +83,12 @@ class TruePlant:
         with the variances W of the process noise. Measurement noise is left out.
         """
         deviations = np.zeros((len(driven), len(self.output_names)))
-        if not self.noise or not self.system.noises:
+        if not self._noise or not self._system.noises:
             return deviations
         path = self._follow(driven, noise=True)
         P = np.zeros(path.A.shape[1:])
         for i in range(len(driven)):
-            G = path.G[i] * self.system.noise_std()
+            G = path.G[i] * self._system.noise_std()
             P = path.A[i] @ P @ path.A[i].T + G @ G.T
             C = path.C[i + 1]
             deviations[i] = np.sqrt(np.diagonal(C @ P @ C.T))
@@ -96,14 +102,14 @@ class TruePlant:
             if name in self.driven:
                 columns.append(driven[:, self.driven.index(name)])
             else:
-                columns.append(read_forecast(self.forecast, name, n_steps)[:-1])
+                columns.append(read_forecast(self._forecast, name, n_steps)[:-1])
         return linearise_path(
-            self.system,
-            self.state,
+            self._system,
+            self._state,
             np.column_stack(columns),
             inputs=self.driven,
             noise=noise,
-            time=self.time,
+            time=self._time,
         )
 
 
@@ -136,4 +142,11 @@ class KnowsPlant:
                 "KnowsPlant: expected the true state of the plant in the situation, got None; "
                 "only a simulated plant has one"
             )
-        return TruePlant(self.system, situation.state, forecast, driven, situation.time, self.noise)
+        return TruePlant(
+            self.system,
+            situation.state,
+            forecast,
+            driven,
+            time=situation.time,
+            noise=self.noise,
+        )

@@ -454,8 +454,14 @@ LITERATURE_TASKS: dict[str, Task] = {
         ("gas_furnace", "Gas furnace", "%"),
     )
 }
+#: Plants under the controllers of the study `control`.
+CONTROL_TASKS: dict[str, Task] = {
+    "heating": Task(title="Building, one year", unit="K"),
+    "clogging_radiator": Task(title="Building, radiator clogs", unit="K"),
+    "level_steps": Task(title="Tanks, steps of the level", unit="V"),
+}
 #: All tasks by their name in the configuration.
-STUDY_TASKS: dict[str, Task] = {**PAPER_TASKS, **STREAMS, **LITERATURE_TASKS}
+STUDY_TASKS: dict[str, Task] = {**PAPER_TASKS, **STREAMS, **LITERATURE_TASKS, **CONTROL_TASKS}
 
 
 def draw_records(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> Records:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.plant.true_plant import KnowsPlant, TruePlant
-from simulators import Building, CascadedTanks, simulate
+from simulators import Building, CascadedTanks, Change, simulate
 from sysid.control.prediction import Situation
 
 STATE = [20.0, 18.0, 25.0]
@@ -67,6 +67,21 @@ def test_standard_deviation_is_that_of_simulations_with_noise():
     assert not true_building(noise=False).standard_deviation(FLOW).any()
 
 
+def test_parameters_are_those_at_the_time_of_the_situation():
+    changes = [Change("radiator_resistance", 0.004, 900.0)]
+    outputs = {"zone_temperature": np.array([20.0])}
+    forecast = {"ambient_temperature": OUTSIDE}
+    source = KnowsPlant(Building(changes=changes))
+    means = []
+    for time in (0.0, 900.0):
+        situation = Situation(time, outputs, {}, np.array(STATE))
+        predictor = source(None, situation, forecast, ["mass_flow"])
+        means.append(predictor.linearise(FLOW).mean)
+    changed = TruePlant(Building(radiator_resistance=0.004), STATE, forecast, ["mass_flow"])
+    np.testing.assert_array_equal(means[1], changed.linearise(FLOW).mean)
+    assert not np.array_equal(means[0], means[1])
+
+
 def test_a_forecast_that_ends_too_early_is_refused():
     with pytest.raises(ValueError, match="ambient_temperature"):
         true_building().linearise(np.zeros((N_STEPS + 1, 1)))
@@ -79,6 +94,5 @@ def test_the_state_must_be_known():
     predictor = source(None, known, {"ambient_temperature": OUTSIDE}, ["mass_flow"])
     expected = true_building().linearise(FLOW)
     np.testing.assert_array_equal(predictor.linearise(FLOW).mean, expected.mean)
-    assert predictor.time == 900.0
     with pytest.raises(ValueError, match="expected the true state"):
         source(None, known._replace(state=None), {}, ["mass_flow"])
