@@ -205,6 +205,7 @@ def _draw(
     chosen: slice, folder: Path, result: Result, trajectory: xr.Dataset, record: xr.Dataset
 ) -> Iterator[Callable[[], object]]:
     """Yield functions that draw and write one figure each, for the chosen ones."""
+    from experiments.identify.control_figure import draw_control
     from experiments.identify.figures import (  # imports matplotlib
         comparison,
         dead_times,
@@ -221,8 +222,10 @@ def _draw(
         before = partial(_predict_before_stream, result)
     words = describe_limit(result.summary)
     makers = drawings(trajectory, record, noise_variance, words, before)
-    if result.plan is not None:
-        makers["plan"] = partial(draw_plans, trajectory, result.plan)
+    plan = result.plan
+    if plan is not None:
+        draw = draw_control if plan.attrs["kind"] == "control" else draw_plans
+        makers["plan"] = partial(draw, trajectory, plan)
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
     found = result.dead_times

@@ -15,7 +15,7 @@ from experiments.plant.limit import LIMIT_OF_NOTHING, LIMIT_OF_PART, Limit, find
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, Physics, physics_of
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
-from experiments.plant.predictive import ControlRun
+from experiments.plant.predictive import ControlRun, Predictive
 from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share
 from simulators import Sample, Trajectory, collect
 from sysid import (
@@ -35,6 +35,9 @@ from sysid.errors import UserError
 
 # fraction of a simulation that is identified by default; the rest validates the model
 IDENTIFIED_SHARE_OF_SIMULATION = 0.5
+
+# the same where a predictive controller uses the model, which goes on learning
+IDENTIFIED_SHARE_OF_CONTROL = 0.9
 
 
 class Simulation:
@@ -61,7 +64,8 @@ class Simulation:
         self._n_samples = n_samples
         self._seed = seed
         if plant.asks_a_model:
-            self.decisions = plant.begin_decisions(plant.exogenous(n_samples, seed), seed)
+            signals = plant.exogenous(n_samples, seed)
+            self.decisions = plant.begin_decisions(signals, n_samples, seed)
         self.samples = plant.samples(n_samples, seed, self.decisions)
         self._simulated: list[Sample] = []
         self.n_seen = 0  # samples delivered so far; 0 delivers the same ones again
@@ -330,7 +334,9 @@ def live_source(
     """
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
-    fraction = identified_share(config.identified, IDENTIFIED_SHARE_OF_SIMULATION)
+    is_controlled = isinstance(plant.controller, Predictive)
+    default = IDENTIFIED_SHARE_OF_CONTROL if is_controlled else IDENTIFIED_SHARE_OF_SIMULATION
+    fraction = identified_share(config.identified, default)
     n_identified = int(fraction * (n_samples - 1)) + 1
     made = simulation(plant, n_samples, config.seed)
     physics = physics_of(config)

@@ -206,7 +206,7 @@ class Plant:
         return self._closed_loop(signals, run, n_samples=n_samples, seed=seed)
 
     def begin_decisions(
-        self, signals: Mapping[str, NDArray[np.float64]], seed: int
+        self, signals: Mapping[str, NDArray[np.float64]], n_samples: int, seed: int
     ) -> DesignRun | ControlRun | None:
         """Return the decisions of a new simulation; None if no model is asked for the inputs.
 
@@ -214,6 +214,8 @@ class Plant:
         ----------
         signals
             Inputs (n,) that do not depend on the outputs, as `exogenous` returns them.
+        n_samples
+            Number of samples n of the simulation.
         seed
         """
         if self.design:
@@ -221,7 +223,14 @@ class Plant:
         if isinstance(self.controller, Predictive):
             n_more = self.controller.policy.horizon + 1
             longer = {name: self._prolong(name, signals[name], n_more, seed) for name in signals}
-            return ControlRun(self.controller, self.system, longer, list(self.weather), seed)
+            return ControlRun(
+                self.controller,
+                self.system,
+                longer,
+                n_samples + n_more,
+                uncertain=list(self.weather),
+                seed=seed,
+            )
         return None
 
     def _prolong(
@@ -254,7 +263,7 @@ class Plant:
         Inputs about which a model decides are those of the run. Without a run, no model decides.
         """
         controller = self.controller
-        run = run or self.begin_decisions(signals, seed)
+        run = run or self.begin_decisions(signals, settings["n_samples"], seed)
         if run is not None:
             controller = run.controller(self.system.dt)
         return simulators.closed_loop(

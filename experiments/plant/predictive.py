@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,16 @@ import xarray as xr
 from simulators import Controller, Sample, SetPoint, System
 from simulators.controllers import Reference
 from sysid import ControlDecision, Identification, PredictiveControl, Situation
-from sysid.arrays import Array
+from sysid.arrays import Array, check_whole
 from sysid.errors import UserError
 from sysid.gp.rules import Learning
 
 #: Samples before the present one that a policy sees beside its horizon, at least.
 MIN_PAST_SAMPLES = 500
+
+#: Numbers of the streams of random numbers: errors of forecasts, and signs of the probing signal.
+FORECAST_STREAM = 1
+PROBING_STREAM = 2
 
 Memory = tuple[float, ...]
 
@@ -44,6 +48,12 @@ class Predictive(Controller):
     schedule : SetPoint, optional
         Whose references (`SetPoint.references`) are signals of the forecast; None: those of the
         fallback.
+    probing : mapping of str to float
+        Amplitudes of a random binary signal that is added to the inputs of the fallback before
+        ``policy.start``, by input [unit of the input]. Without it the model may not learn what the
+        inputs do: the fallback computes them from the outputs.
+    probing_hold : int
+        Samples for which this signal keeps its sign.
     forecast_error : float
         Standard deviation of the error of a forecast far ahead [unit of the input]. It concerns
         the inputs that weather drives.
@@ -59,6 +69,8 @@ class Predictive(Controller):
     policy: PredictiveControl
     fallback: Controller | None = None
     schedule: SetPoint | None = None
+    probing: Mapping[str, float] = field(default_factory=dict)  # unit of the input
+    probing_hold: int = 4  # samples
     forecast_error: float = 0.0  # unit of the input
     forecast_error_time: float = 43200.0  # s
 
@@ -80,6 +92,13 @@ class Predictive(Controller):
                     f"controller.fallback.dt: expected that of the controller, {self.dt:g} s, got "
                     f"{fallback.dt:g} s"
                 )
+        unknown = [name for name in self.probing if name not in self.policy.driven]
+        if unknown:
+            raise UserError(
+                f"controller.probing names {unknown}, the planned inputs are "
+                f"{list(self.policy.driven)}"
+            )
+        check_whole(self.probing_hold, 1, "controller.probing_hold")
         if not 0 <= self.forecast_error < np.inf:
             raise UserError(
                 f"controller.forecast_error: expected at least 0, got {self.forecast_error!r}"
@@ -139,9 +158,11 @@ class ControlRun:
     ----------
     controller : Predictive
     system : System
-    signals : mapping of str to (n + T + 1,) array
+    signals : mapping of str to (n,) array
         The inputs that the policy does not plan, over the simulation and a horizon more. The
         coming ones are the forecast.
+    n_samples : int
+        Number of samples n.
     uncertain : sequence of str
         Names of the signals whose forecast has errors.
     seed : int
@@ -155,6 +176,8 @@ class ControlRun:
         controller: Predictive,
         system: System,
         signals: Mapping[str, Array],
+        n_samples: int,
+        *,
         uncertain: Sequence[str],
         seed: int,
     ) -> None:
@@ -167,10 +190,9 @@ class ControlRun:
         self._uncertain = [name for name in uncertain if name in signals]
         self._seed = seed
         self._dt = float(system.dt)
-        n = min((len(values) for values in signals.values()), default=0)
-        times = np.asarray(self._dt * np.arange(n), dtype=np.float64)
+        times = np.asarray(self._dt * np.arange(n_samples), dtype=np.float64)
         self._references = {
-            name: np.broadcast_to(np.asarray(reference.values, dtype=np.float64), (n,))
+            name: np.broadcast_to(np.asarray(reference.values, dtype=np.float64), times.shape)
             for name, reference in controller.references(times).items()
         }
         self._check_names(system)
@@ -279,8 +301,24 @@ class ControlRun:
             inputs = tuple(self._past_inputs[-1][column] for column in columns)
         else:
             inputs, state = settings.control(time, read, state)
+            if time < self.policy.start:
+                inputs = self._probe(inputs)
         self._remember(inputs)
         return inputs, state
+
+    def _probe(self, inputs: Sequence[float]) -> tuple[float, ...]:
+        """Return the inputs of the fallback with the probing signal, within their limits."""
+        number = len(self._past_inputs) // self.settings.probing_hold
+        probed = []
+        for i, (name, value) in enumerate(zip(self.settings.inputs_driven, inputs, strict=True)):
+            amplitude = self.settings.probing.get(name, 0.0)
+            if amplitude:
+                generator = np.random.default_rng([self._seed, PROBING_STREAM, i, number])
+                limits = self.policy.inputs[name]
+                signed = amplitude if generator.random() < 0.5 else -amplitude
+                value = min(max(value + signed, limits.low), limits.high)
+            probed.append(float(value))
+        return tuple(probed)
 
     def _remember(self, inputs: Sequence[float]) -> None:
         """Keep all inputs of a sample."""
@@ -331,7 +369,7 @@ class ControlRun:
         coming = {name: values[k : k + n] for name, values in self._signals.items()}
         for number, name in enumerate(self._uncertain):
             if self.settings.forecast_error > 0:
-                generator = np.random.default_rng([self._seed, number, k])
+                generator = np.random.default_rng([self._seed, FORECAST_STREAM, number, k])
                 coming[name] = coming[name] + self._forecast_errors(n, generator)
         coming |= {name: values[k : k + n] for name, values in self._references.items()}
         return coming

@@ -358,6 +358,7 @@ class PredictiveControl:
         if decision.reason:
             self.reasons[decision.reason] += 1
             self._last_plan = None
+            self._last_decision = None
         return decision
 
     def _decide(
@@ -586,7 +587,8 @@ class PredictiveControl:
             if not is_final:
                 better, share = self._shorten(predictor, problem, plan, step)
                 if better is None:
-                    is_final = True  # no share of the step lowers the cost: the plan stays
+                    is_final = size <= self.tolerance
+                    damping *= DAMPING_FACTOR**2
                 else:
                     gained = plan.cost - better.cost
                     is_final = size * share <= self.tolerance
@@ -643,7 +645,19 @@ class PredictiveControl:
         """Return the decision to hold the last inputs."""
         held = {name: np.full(self.horizon, previous[c]) for c, name in enumerate(self.inputs)}
         nothing = np.zeros((0, 0))
-        return ControlDecision(held, *([nothing] * 6), (), np.nan, n_iterations, why)
+        return ControlDecision(
+            held,
+            mean=nothing,
+            low=nothing,
+            high=nothing,
+            lower=nothing,
+            upper=nothing,
+            margin=nothing,
+            output_names=(),
+            cost=np.nan,
+            n_iterations=n_iterations,
+            reason=why,
+        )
 
 
 def _check_pair(kind: str, name: str, values: Any) -> None:
