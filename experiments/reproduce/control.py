@@ -116,7 +116,7 @@ FULL_SIZES = Sizes(
     n_adapting=3 * SAMPLES_PER_DAY,
     n_after=7 * SAMPLES_PER_DAY,
     n_tanks=4000,
-    n_tanks_before=1000,
+    n_tanks_before=1500,
 )
 #: Sizes that only show that everything works.
 QUICK_SIZES = Sizes(

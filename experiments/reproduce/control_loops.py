@@ -1,7 +1,7 @@
 """Closed loops of the study `control`: the heated building and the tanks under each controller."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -222,6 +222,9 @@ def heat_by_plans(
 # --- the tanks ------------------------------------------------------------------------------------
 
 TANKS = simulators.CascadedTanks(upper_noise_std=LEVEL_NOISE_STD, lower_noise_std=LEVEL_NOISE_STD)
+#: steps of the level that the tanks are to follow
+LEVEL_STEPS = simulators.Levels(levels=(4.0, 6.0, 3.0, 7.0, 5.0, 8.0, 2.5, 6.5), hold=400.0)
+#: the PI controller of ``controller=level_pi``, on these steps
 LEVEL_PI = simulators.PI(
     dt=TANKS.dt,
     output="level",
@@ -230,18 +233,24 @@ LEVEL_PI = simulators.PI(
     integral_gain=0.001,
     minimum=0.0,
     maximum=10.0,
-    schedule=simulators.Levels(levels=(4.0, 6.0), hold=2000.0),
+    schedule=LEVEL_STEPS,
 )
+#: the one that moves the pump while the model learns
+LEARNING_LEVEL_PI = replace(LEVEL_PI, proportional_gain=1.0, integral_gain=0.003, maximum=5.0)
+#: probing of the pump while the model learns
+PUMP_PROBING: dict[str, Any] = {"probing": {"pump_voltage": 1.0}, "probing_hold": 8}  # V, samples
+#: settings of the predictive controllers of the tanks but for its start, those of
+#: ``controller=mpc``
 TANKS_POLICY = sysid.PredictiveControl(
-    inputs={"pump_voltage": (0.0, 10.0)},  # V
-    horizon=60,
+    inputs={"pump_voltage": (0.5, 4.5, 0.5)},  # V, and V per sample
+    horizon=30,
     n_applied=2,
     moves=4,
     output_limits={"level": (0.5, 9.5)},  # V
     violation=100.0,
-    change_price={"pump_voltage": 0.02},
+    change_price={"pump_voltage": 0.2},
     tracking={"level": ("set_point", 1.0)},
-    max_standard_deviation={"level": 2.0},  # V
+    max_standard_deviation={"level": 3.0},  # V
 )
 
 
@@ -256,7 +265,7 @@ def fill_by_plans(model: PlanningModel, n_before: int, n_samples: int, seed: int
     if model.knows_plant:
         policy = replace(policy, predictors=KnowsPlant(TANKS, noise=False))
     return run_predictive_loop(
-        tanks_plant(Predictive(TANKS.dt, policy, fallback=LEVEL_PI)),
+        tanks_plant(Predictive(TANKS.dt, policy, fallback=LEARNING_LEVEL_PI, **PUMP_PROBING)),
         model,
         TANKS_NARX,
         n_samples,

@@ -37,7 +37,14 @@ def test_settings_are_those_of_the_command():
     n_before = control.FULL_SIZES.n_tanks_before
     expected = replace(control_loops.TANKS_POLICY, start=n_before * control_loops.TANKS.dt)
     assert instantiate(of_tanks.controller.policy) == expected
-    assert instantiate(of_tanks.controller.fallback) == control_loops.LEVEL_PI
+    assert instantiate(of_tanks.controller.fallback) == control_loops.LEARNING_LEVEL_PI
+    for name, value in control_loops.PUMP_PROBING.items():
+        assert of_tanks.controller[name] == value
+    alone = compose_configuration(
+        "system=cascaded_tanks", "controller=level_pi", command="identify"
+    )
+    shipped = replace(control_loops.LEVEL_PI, schedule=simulators.Levels((4.0, 6.0), 2000.0))
+    assert instantiate(alone.controller) == shipped
 
 
 def test_each_run_is_kept_in_a_file_of_its_own(tmp_path):
