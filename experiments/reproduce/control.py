@@ -406,10 +406,10 @@ def heats_at(rows: pd.DataFrame, wanted: float) -> pd.DataFrame:
 
 
 def write_range(values: pd.Series, digits: int) -> str:
-    """Return ``median (smallest to largest)`` of the seeds, as text; empty without any."""
+    """Return ``median (smallest to largest)`` of the seeds, as text; a dash without any."""
     known = values.dropna()
     if not len(known):
-        return ""
+        return fixed(np.nan, digits)
     middle = fixed(float(known.median()), digits)
     if len(known) == 1:
         return middle
