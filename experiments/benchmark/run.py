@@ -22,6 +22,7 @@ from experiments.benchmark.command import (
     sweep,
     thresholds,
 )
+from experiments.benchmark.control import predictive_control
 from experiments.benchmark.dictionary import (
     accuracy,
     memory,
@@ -52,6 +53,7 @@ MODEL_BENCHMARKS = (
     memory,
     accuracy,
     exported_c,
+    predictive_control,
 )
 OTHER_BENCHMARKS = (
     simulation,

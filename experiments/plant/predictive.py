@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Predictive(Controller):
     schedule : SetPoint, optional
         Whose references (`SetPoint.references`) are signals of the forecast; None: those of the
         fallback.
-    probing : mapping of str to float
+    probing : mapping of str to float, optional
         Amplitudes of a random binary signal that is added to the inputs of the fallback before
         ``policy.start``, by input [unit of the input]. Without it the model may not learn what the
         inputs do: the fallback computes them from the outputs.
@@ -69,7 +69,7 @@ class Predictive(Controller):
     policy: PredictiveControl
     fallback: Controller | None = None
     schedule: SetPoint | None = None
-    probing: Mapping[str, float] = field(default_factory=dict)  # unit of the input
+    probing: Mapping[str, float] | None = None  # unit of the input
     probing_hold: int = 4  # samples
     forecast_error: float = 0.0  # unit of the input
     forecast_error_time: float = 43200.0  # s
@@ -92,7 +92,7 @@ class Predictive(Controller):
                     f"controller.fallback.dt: expected that of the controller, {self.dt:g} s, got "
                     f"{fallback.dt:g} s"
                 )
-        unknown = [name for name in self.probing if name not in self.policy.driven]
+        unknown = [name for name in self.probing or {} if name not in self.policy.driven]
         if unknown:
             raise UserError(
                 f"controller.probing names {unknown}, the planned inputs are "
@@ -311,7 +311,7 @@ class ControlRun:
         number = len(self._past_inputs) // self.settings.probing_hold
         probed = []
         for i, (name, value) in enumerate(zip(self.settings.inputs_driven, inputs, strict=True)):
-            amplitude = self.settings.probing.get(name, 0.0)
+            amplitude = (self.settings.probing or {}).get(name, 0.0)
             if amplitude:
                 generator = np.random.default_rng([self._seed, PROBING_STREAM, i, number])
                 limits = self.policy.inputs[name]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sysid.arrays import Array
-from sysid.control.prediction import PlanPrediction
 from sysid.errors import UserError
 
 #: Weight of the squared distance of a level from the present one in a quadratic program, in parts
@@ -24,7 +23,7 @@ class Plan(NamedTuple):
     """Levels of the inputs, and what they lead to."""
 
     levels: Array  # (B, q)
-    prediction: PlanPrediction
+    mean: Array  # (T, m) outputs
     cost: float
 
 
@@ -94,6 +93,8 @@ class Problem:
         An input that begins outside moves towards its limits as fast as it may.
         """
         clipped = np.clip(levels, self.low, self.high)
+        if np.isinf(self.rate).all():
+            return clipped
         present = self.previous
         for b, wanted in enumerate(clipped):
             present = np.clip(wanted, present - self.rate, present + self.rate)
@@ -104,9 +105,16 @@ class Problem:
         """Return the problem with its output limits tightened by margins (T, m)."""
         return replace(self, lower=self.lower + margin, upper=self.upper - margin)
 
-    def evaluate(self, levels: Array, prediction: PlanPrediction) -> Plan:
-        """Return the plan of levels (B, q) with its cost; it is nan where the outputs are."""
-        return Plan(levels, prediction, self._cost(levels, prediction.mean))
+    def evaluate(self, levels: Array, mean: Array) -> Plan:
+        """Return the plan of levels (B, q) that lead to outputs (T, m); nan costs nan."""
+        return Plan(levels, mean, self._cost(levels, mean))
+
+    @cached_property
+    def scale(self) -> float:
+        """A tenth of the price of inputs at the ends of their ranges."""
+        spans = self.high - self.low
+        of_inputs = np.abs(self.price) * spans + self.quadratic_price * np.square(spans)
+        return 0.1 * float(np.sum(of_inputs))
 
     def _cost(self, levels: Array, outputs: Array) -> float:
         """Return the cost of levels (B, q) that lead to outputs (T, m), with the least slacks."""
@@ -158,7 +166,7 @@ class QuadraticProgram:
             )
         self._casadi = casadi
         self._plugin = plugin
-        self._solvers: dict[tuple[int, int, int], Any] = {}
+        self._solvers: dict[tuple[int, int, int], tuple[Any, ...]] = {}
         self._own_costs: dict[tuple[Any, ...], Any] = {}
 
     def own_cost(
@@ -221,25 +229,28 @@ class QuadraticProgram:
             ),
         }
 
-    def solve(self, problem: Problem, plan: Plan, damping: float = 1.0) -> Solution | None:
+    def solve(
+        self, problem: Problem, plan: Plan, derivatives: Array, damping: float = 1.0
+    ) -> Solution | None:
         """Return the solution of the quadratic program about a plan; None if there is none.
 
-        The variables are the levels, in ranges of their inputs and as changes from the plan,
-        followed by the slacks. Large moves cost `damping` times as much as by `PROXIMITY`.
+        `derivatives` (T, m, T, q) are those of the outputs by the inputs. The variables are the
+        levels, in ranges of their inputs and as changes from the plan, followed by the slacks.
+        Large moves cost `damping` times as much as by `PROXIMITY`.
         """
-        n_steps, n_outputs = plan.prediction.mean.shape
+        n_steps, n_outputs = plan.mean.shape
         n_levels, n_inputs = plan.levels.shape
         n_moves = n_levels * n_inputs
         scale = np.tile(problem.high - problem.low, n_levels)
         to_inputs = np.kron(problem.holds, np.eye(n_inputs)) * scale  # (T q, B q)
-        sensitivity = plan.prediction.sensitivity.reshape(n_steps * n_outputs, -1)
+        sensitivity = derivatives.reshape(n_steps * n_outputs, -1)
         to_outputs = (sensitivity @ to_inputs).reshape(n_steps, n_outputs, n_moves)
         H, g = _moves_cost(problem, plan, to_inputs, to_outputs, scale)
         proximity = damping * PROXIMITY * (1e-3 + abs(plan.cost) / n_levels)
         limited = list(problem.limited)
         n_slacks = n_steps * len(limited)
         answers = to_outputs[:, limited].reshape(n_slacks, n_moves)
-        outputs = plan.prediction.mean[:, limited].ravel()
+        outputs = plan.mean[:, limited].ravel()
         lower = problem.lower[:, limited].ravel() - outputs
         upper = problem.upper[:, limited].ravel() - outputs
         changes = np.eye(n_moves) - np.eye(n_moves, k=-n_inputs)
@@ -250,7 +261,9 @@ class QuadraticProgram:
         # an input that begins outside its limits cannot be inside at once: `Problem.clip`
         lowest = np.minimum((problem.low - plan.levels).ravel() / scale, 0.0)
         highest = np.maximum((problem.high - plan.levels).ravel() / scale, 0.0)
-        solver, h_pattern, a_pattern = self._solver(n_moves, n_slacks, int(has_rate.sum()))
+        solver, h_pattern, h_entries, a_pattern, a_entries = self._solver(
+            n_moves, n_slacks, int(has_rate.sum())
+        )
         quadratic_slack = np.full(n_slacks, 2.0 * problem.violation)
         A = np.zeros((2 * n_slacks + int(has_rate.sum()), n_moves + n_slacks))
         A[:n_slacks, :n_moves] = answers
@@ -265,9 +278,9 @@ class QuadraticProgram:
         whole_H[range(n_moves, len(whole_H)), range(n_moves, len(whole_H))] = quadratic_slack
         try:
             solution = solver(
-                h=casadi.DM(h_pattern, whole_H.T[_mask(h_pattern)]),
+                h=casadi.DM(h_pattern, whole_H.T[h_entries]),
                 g=np.concatenate([g, np.full(n_slacks, problem.violation)]),
-                a=casadi.DM(a_pattern, A.T[_mask(a_pattern)]),
+                a=casadi.DM(a_pattern, A.T[a_entries]),
                 lba=np.concatenate([lower, -unbounded, (-rate - present)[has_rate]]),
                 uba=np.concatenate([unbounded, upper, (rate - present)[has_rate]]),
                 lbx=np.concatenate([lowest, np.zeros(n_slacks)]),
@@ -284,8 +297,8 @@ class QuadraticProgram:
         expected = _expected_cost(problem, plan, H, g, moves, to_outputs)
         return Solution(levels, expected)
 
-    def _solver(self, n_moves: int, n_slacks: int, n_rates: int) -> tuple[Any, Any, Any]:
-        """Return the solver for programs of a size, and the patterns of its matrices."""
+    def _solver(self, n_moves: int, n_slacks: int, n_rates: int) -> tuple[Any, ...]:
+        """Return the solver for programs of a size, and patterns and entries of its matrices."""
         key = (n_moves, n_slacks, n_rates)
         if key not in self._solvers:
             casadi = self._casadi
@@ -299,7 +312,7 @@ class QuadraticProgram:
             ).sparsity()
             options = {"error_on_fail": False, **QUIET.get(self._plugin, {})}
             solver = casadi.conic("decision", self._plugin, {"h": h, "a": a}, options)
-            self._solvers[key] = solver, h, a
+            self._solvers[key] = solver, h, _entries(h), a, _entries(a)
         return self._solvers[key]
 
 
@@ -312,10 +325,10 @@ QUIET: dict[str, dict[str, Any]] = {
 }
 
 
-def _mask(pattern: Any) -> tuple[Any, Any]:
+def _entries(pattern: Any) -> tuple[Any, Any]:
     """Return columns and rows of the entries of a pattern, in the order of CasADi."""
     rows, columns = pattern.get_triplet()
-    return columns, rows
+    return np.array(columns, dtype=np.int64), np.array(rows, dtype=np.int64)
 
 
 def _moves_cost(
@@ -328,7 +341,7 @@ def _moves_cost(
     quadratic = problem.quadratic_price.ravel()
     H = 2.0 * to_inputs.T @ (quadratic[:, None] * to_inputs)
     g = to_inputs.T @ (problem.price.ravel() + 2.0 * quadratic * inputs)
-    error = plan.prediction.mean - problem.reference
+    error = plan.mean - problem.reference
     for o in np.flatnonzero(problem.weight):
         H += 2.0 * problem.weight[o] * to_outputs[:, o].T @ to_outputs[:, o]
         g += 2.0 * problem.weight[o] * to_outputs[:, o].T @ error[:, o]
@@ -340,7 +353,7 @@ def _moves_cost(
         H += 2.0 * D.T @ (weights[:, None] * D)
         g += 2.0 * D.T @ (weights * changes)
     if problem.own_cost is not None:
-        outputs = plan.prediction.mean
+        outputs = plan.mean
         gradient, hessian = problem.own_cost.expansion(outputs, inputs.reshape(-1, n_inputs))
         both = np.concatenate([to_outputs.reshape(-1, n_moves), to_inputs])
         curvature = both.T @ hessian @ both
@@ -354,8 +367,8 @@ def _expected_cost(
     problem: Problem, plan: Plan, H: Array, g: Array, moves: Array, to_outputs: Array
 ) -> float:
     """Return the cost of a solution by the quadratic program, without the damping."""
-    linearised = plan.prediction.mean + to_outputs @ moves
-    before = problem._violations(plan.prediction.mean)
+    linearised = plan.mean + to_outputs @ moves
+    before = problem._violations(plan.mean)
     after = problem._violations(linearised)
     change = g @ moves + 0.5 * moves @ H @ moves
     penalty = np.sum(after + np.square(after)) - np.sum(before + np.square(before))

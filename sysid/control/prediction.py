@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from sysid.arrays import Array, vector
+from sysid.arrays import Array, Indices, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.identification import Identification
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx
-from sysid.simulation.dynamics import Dynamics, exogenous_rows
+from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
 
@@ -62,15 +62,52 @@ class Predictor(Protocol):
 
 
 class _Path(NamedTuple):
-    """The mean path of a plan, linearised."""
+    """The mean path of a plan."""
 
     driven: Array  # (T, q)
     mean: Array  # (T, m)
     regressors: Array  # (T, p)
-    #: (T, m) one minus the derivative of the limits of an output: 0 where the output is at a limit
-    is_free: NDArray[np.bool_]
-    gradient: Array  # (T, m, p) of the targets
+    is_free: NDArray[np.bool_]  # (T, m) whether the output is not at a limit of the model
+
+
+class _LinearPath(NamedTuple):
+    """The mean path of a plan, linearised."""
+
+    path: _Path
+    gradient: Array  # (T, m, p) of the targets by their features
     feedback: Array  # (T m, T m) F, derivative of an output by earlier ones
+
+    @property
+    def mean(self) -> Array:
+        """Outputs (T, m)."""
+        return self.path.mean
+
+    @property
+    def regressors(self) -> Array:
+        """Regressors (T, p)."""
+        return self.path.regressors
+
+    @property
+    def is_free(self) -> NDArray[np.bool_]:
+        """Whether an output (T, m) is not at a limit of the model."""
+        return self.path.is_free
+
+
+class _Lags(NamedTuple):
+    """Lagged signals among the features; several features may be the same one."""
+
+    pairs: list[tuple[int, int]]  # number of the signal, and lag
+    sums: Array  # (p, number of pairs) 1 where a feature is that signal with that lag
+
+    @classmethod
+    def of(cls, narx: Narx, names: Sequence[str]) -> _Lags:
+        """Return the lags of some signals."""
+        pairs = sorted({(names.index(n), lag) for n, lag in narx.features if n in names})
+        sums = np.zeros((narx.n_features, len(pairs)))
+        for j, (name, lag) in enumerate(narx.features):
+            if name in names:
+                sums[j, pairs.index((names.index(name), lag))] = 1.0
+        return cls(pairs, sums)
 
 
 class ModelPredictor:
@@ -168,27 +205,27 @@ class ModelPredictor:
         self._inputs = inputs
         self._forecast = forecast
         self._columns = [self._narx.input_names.index(name) for name in self.driven]
+        self._output_lags = _Lags.of(self._narx, self.output_names)
+        self._driven_lags = _Lags.of(self._narx, self.driven)
+        self._input_features = _input_features(self._narx)
+        self._start = past_outputs(self._outputs, n_known - 1, self._dynamics)
         self._path: _Path | None = None
+        self._linear_path: _LinearPath | None = None
+
+    def mean(self, driven: Array) -> Array:
+        """Return the outputs (T, m) of a plan (T, q); nan after they have diverged."""
+        return self._follow(driven).mean
 
     def linearise(self, driven: Array) -> PlanPrediction:
         """Return the outputs of a plan (T, q) and their derivatives; see `Predictor`."""
-        path = self._follow(driven)
+        path = self._linearised(driven)
         n_steps, n_driven = driven.shape
         n_outputs = len(self.output_names)
         B = np.zeros((n_steps, n_outputs, n_steps, n_driven))
-        for j, (name, lag) in enumerate(self._narx.features):
-            if name in self.driven and lag <= n_steps:
-                t = np.arange(lag - 1, n_steps)
-                B[t, :, t - lag + 1, self.driven.index(name)] += path.gradient[t, :, j]
+        self._add(B, path.gradient, self._driven_lags, 1)
         B *= path.is_free[:, :, None, None]
         flat = B.reshape(n_steps * n_outputs, n_steps * n_driven)
-        solved = solve_triangular(
-            np.eye(len(flat)) - path.feedback,
-            flat,
-            lower=True,
-            unit_diagonal=True,
-            check_finite=False,
-        )
+        solved = self._to_outputs(path) @ flat
         return PlanPrediction(path.mean, solved.reshape(B.shape))
 
     def standard_deviation(self, driven: Array) -> Array:
@@ -204,24 +241,18 @@ class ModelPredictor:
         after the product, and the variance is calibrated by the bands of the model
         (`sysid.Model.calibrated`).
         """
-        path = self._follow(driven)
+        path = self._linearised(driven)
         n_steps = len(driven)
         n_outputs = len(self.output_names)
         if not np.isfinite(path.mean).all():
             return np.full((n_steps, n_outputs), np.inf)
-        to_outputs = solve_triangular(
-            np.eye(n_steps * n_outputs) - path.feedback,
-            np.eye(n_steps * n_outputs),
-            lower=True,
-            unit_diagonal=True,
-            check_finite=False,
-        ).reshape(n_steps * n_outputs, n_steps, n_outputs)
+        to_outputs = self._to_outputs(path).reshape(-1, n_steps, n_outputs)
         variance = np.zeros(n_steps * n_outputs)
         for o, model in enumerate(self._dynamics.models):
             projected = model.gp.project(model.scaling.transform(path.regressors))
             covariance = model.gp.covariance(projected, projected)
             of_output = to_outputs[:, :, o] * path.is_free[:, o]
-            variance += np.einsum("is,st,it->i", of_output, covariance, of_output, optimize=True)
+            variance += np.sum((of_output @ covariance) * of_output, axis=1)
             if self._feeds_noise_back:
                 of_earlier = np.square(of_output).sum(axis=1)
                 of_earlier[o::n_outputs] -= path.is_free[:, o]
@@ -231,39 +262,78 @@ class ModelPredictor:
         return np.asarray(np.sqrt(latent + self._dynamics.noise_variance))
 
     def _follow(self, driven: Array) -> _Path:
-        """Return the mean path of a plan (T, q), linearised; the last one is kept."""
+        """Return the mean path of a plan (T, q); the last one is kept."""
         if self._path is not None and np.array_equal(self._path.driven, driven):
             return self._path
         dynamics = self._dynamics
         n_steps = len(driven)
-        coming = self._coming(n_steps)
-        coming[:n_steps, self._columns] = driven
-        inputs = np.concatenate([self._inputs, coming])
+        inputs = np.concatenate([self._inputs, self._coming(n_steps)])
         n_known = len(self._outputs)
-        exogenous = exogenous_rows(self._narx, inputs, n_known + np.arange(n_steps))[None]
-        start = past_outputs(self._outputs, n_known - 1, dynamics)
-        whole, _ = follow_mean(dynamics, start, exogenous)
+        inputs[n_known - 1 : -1, self._columns] = driven
+        exogenous = self._exogenous_rows(inputs, n_steps)
+        whole, _ = follow_mean(dynamics, self._start, exogenous)
         mean = whole[0, dynamics.n_lags :]
         regressors = dynamics.regressors_along(whole, exogenous)[0]
-        known = np.where(np.isfinite(regressors), regressors, 0.0)
-        gradient = dynamics.gradient(known)
-        gradient[~np.isfinite(regressors).all(axis=1)] = 0.0
         lowest, highest = dynamics.limits
         is_free = (mean > lowest) & (mean < highest)
+        self._path = _Path(driven.copy(), mean, regressors, is_free)
+        return self._path
+
+    def _exogenous_rows(self, inputs: Array, n_steps: int) -> Array:
+        """Return the regressors (1, T, p) of the plan with all input features."""
+        samples = len(self._outputs) + np.arange(n_steps)
+        rows = np.zeros((1, n_steps, self._narx.n_features))
+        features, lags, columns = self._input_features
+        rows[0, :, features] = inputs[samples - lags[:, None], columns[:, None]]
+        return rows
+
+    def _linearised(self, driven: Array) -> _LinearPath:
+        """Return the mean path of a plan (T, q) with its derivatives; the last one is kept."""
+        path = self._follow(driven)
+        if self._linear_path is not None and self._linear_path.path is path:
+            return self._linear_path
+        dynamics = self._dynamics
+        n_steps = len(driven)
+        is_known = np.isfinite(path.regressors).all(axis=1)
+        gradient = np.zeros((n_steps, dynamics.n_outputs, dynamics.n_features))
+        gradient[is_known] = dynamics.gradient(path.regressors[is_known])
         F = np.zeros((n_steps, dynamics.n_outputs, n_steps, dynamics.n_outputs))
-        for j, row, column in zip(dynamics.feedback, dynamics.row, dynamics.column, strict=True):
-            lag = dynamics.n_lags - row
-            t = np.arange(lag, n_steps)
-            F[t, :, t - lag, column] += gradient[t, :, j]
+        self._add(F, gradient, self._output_lags, 0)
         if dynamics.is_change:
             t = np.arange(1, n_steps)
             for o in range(dynamics.n_outputs):
                 F[t, o, t - 1, o] += 1.0
-        F *= is_free[:, :, None, None]
+        F *= path.is_free[:, :, None, None]
         size = n_steps * dynamics.n_outputs
-        path = _Path(driven.copy(), mean, regressors, is_free, gradient, F.reshape(size, size))
-        self._path = path
-        return path
+        self._linear_path = _LinearPath(path, gradient, F.reshape(size, size))
+        return self._linear_path
+
+    @staticmethod
+    def _add(matrix: Array, gradient: Array, lags: _Lags, shift: int) -> None:
+        """Add the derivatives by lagged signals to a matrix (T, m, T, number of signals).
+
+        The derivative at step t by a signal with the lag l belongs to column ``t - l + shift``.
+        """
+        n_steps = len(matrix)
+        by_pair = gradient @ lags.sums  # (T, m, number of pairs)
+        for i, (column, lag) in enumerate(lags.pairs):
+            first = max(lag - shift, 0)
+            t = np.arange(first, n_steps)
+            matrix[t, :, t - lag + shift, column] = by_pair[first:, :, i]
+
+    @staticmethod
+    def _to_outputs(path: _LinearPath) -> Array:
+        """Return ``(I - F)^-1`` (T m, T m)."""
+        size = len(path.feedback)
+        return np.asarray(
+            solve_triangular(
+                np.eye(size) - path.feedback,
+                np.eye(size),
+                lower=True,
+                unit_diagonal=True,
+                check_finite=False,
+            )
+        )
 
     def _coming(self, n_steps: int) -> Array:
         """Return the inputs (T + 1, n_u) of the samples k ... k + T; driven ones do not matter."""
@@ -303,11 +373,21 @@ def check_driven(narx: Narx, driven: Sequence[str]) -> None:
                 f"predictive control: {name!r} is to be planned, but the model has the inputs "
                 f"{list(narx.input_names)}"
             )
-        if 0 in narx.lags[name]:
+        if (name, 0) in narx.features:
             raise UserError(
                 f"predictive control: the regressors contain the present {name}, which is decided "
                 "after the output is measured; take lags from 1 on"
             )
+
+
+def _input_features(narx: Narx) -> tuple[Indices, Indices, Indices]:
+    """Return the numbers, the lags and the columns of the features that are lagged inputs."""
+    found = []
+    for j, (name, lag) in enumerate(narx.features):
+        if name in narx.input_names:
+            found.append((j, lag, narx.input_names.index(name)))
+    features, lags, columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return features, lags, columns
 
 
 def _past(signals: Mapping[str, ArrayLike], names: Sequence[str], what: str) -> Array:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -16,7 +17,6 @@ from sysid.arrays import Array, check_whole
 from sysid.control.planning import Plan, Problem, QuadraticProgram
 from sysid.control.prediction import (
     ModelPredictor,
-    PlanPrediction,
     Predictor,
     Situation,
     check_driven,
@@ -40,6 +40,17 @@ PredictorSource: TypeAlias = Callable[
 
 #: Shares of a step that are tried, one after the other, until the cost does not rise.
 STEP_SHARES = (1.0, 0.5, 0.25, 0.1)
+
+#: Settings that map names of signals to values.
+SETTINGS_BY_SIGNAL = (
+    "output_limits",
+    "price",
+    "quadratic_price",
+    "change_price",
+    "tracking",
+    "max_standard_deviation",
+    "max_error",
+)
 
 #: After a step that was shortened the next ones are damped so much more.
 DAMPING_FACTOR = 10.0
@@ -179,17 +190,18 @@ class PredictiveControl:
     tracking : mapping of str to (reference, weight)
         Outputs that follow a reference, a number or the name of a signal of the forecast [cost per
         squared unit of the output].
-    cost : callable, optional
-        A term of your own: ``cost(outputs, inputs, forecast)`` returns a scalar CasADi expression.
-        Each argument maps names to vectors of CasADi symbols: outputs (T,), inputs (T,) and
-        signals of the forecast (T + 1,).
+    cost : callable or str, optional
+        A term of your own, or the dotted name of its function. ``cost(outputs, inputs, forecast)``
+        returns a scalar CasADi expression. Each argument maps names to vectors of CasADi symbols:
+        outputs (T,), inputs (T,) and signals of the forecast (T + 1,).
     start : float
         Time before which no plan is applied [s].
     iterations : int
         Quadratic programs of a decision, at most. With more the plan is not applied.
     tolerance : float
         A plan is final if no input changes by more than this fraction of its range, or if the cost
-        falls, or is expected to fall, by less than this fraction.
+        falls, or is expected to fall, by less than this fraction of it. (The cost counts with a
+        tenth of the price of full inputs at least.)
     seconds : float, optional
         Time after which a decision is not continued [s], for live plants. With it the same samples
         may lead to other inputs.
@@ -227,7 +239,7 @@ class PredictiveControl:
     quadratic_price: Mapping[str, Signal] = field(default_factory=dict)
     change_price: Mapping[str, float] = field(default_factory=dict)
     tracking: Mapping[str, Sequence[Signal]] = field(default_factory=dict)
-    cost: Callable[..., Any] | None = None
+    cost: Callable[..., Any] | str | None = None
     start: float = 0.0  # s
     iterations: int = 10
     tolerance: float = 0.01
@@ -243,6 +255,9 @@ class PredictiveControl:
     _program: QuadraticProgram | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in SETTINGS_BY_SIGNAL:
+            if getattr(self, name) is None:  # as a configuration says that there are none
+                setattr(self, name, {})
         if not isinstance(self.inputs, Mapping) or not self.inputs:
             raise UserError(
                 "PredictiveControl: expected the limits of at least one input, such as "
@@ -268,6 +283,7 @@ class PredictiveControl:
                     f"PredictiveControl: {kind} names {unknown}, the planned inputs are "
                     f"{list(self.inputs)}"
                 )
+        self._own_function = _function_of(self.cost)
         self._squares = np.ones((self.n_applied, 0))
         self._n_squares = CALIBRATION_START
         self._tightening = self._read_tightening()
@@ -501,11 +517,11 @@ class PredictiveControl:
 
     def _own_cost(self, names: Sequence[str], forecast: Mapping[str, ArrayLike]) -> Any:
         """Return the cost of the user with the present forecast, or None."""
-        if self.cost is None:
+        if self._own_function is None:
             return None
         signals = {name: read_forecast(forecast, name, self.horizon) for name in forecast}
         program = self._quadratic_program()
-        return program.own_cost(self.cost, names, self.driven, signals, self.horizon)
+        return program.own_cost(self._own_function, names, self.driven, signals, self.horizon)
 
     def _quadratic_program(self) -> QuadraticProgram:
         """Return what solves the quadratic programs; it is made at the first decision."""
@@ -533,7 +549,7 @@ class PredictiveControl:
         if isinstance(predictor, str):
             return "the model cannot be judged yet"
         driven = np.column_stack([applied[name] for name in self.driven])
-        mean = predictor.linearise(driven).mean
+        mean = _mean_of(predictor, driven)
         for name, largest in self.max_error.items():
             measured = np.asarray(situation.outputs[name])[-n_steps:]
             error = mean[:, predictor.output_names.index(name)] - measured
@@ -560,8 +576,7 @@ class PredictiveControl:
     ) -> ControlDecision:
         """Improve the levels until they are final, and return the decision."""
         program = self._quadratic_program()
-        prediction = predictor.linearise(problem.inputs_of(levels))
-        plan = problem.evaluate(levels, prediction)
+        plan = problem.evaluate(levels, _mean_of(predictor, problem.inputs_of(levels)))
         if not np.isfinite(plan.cost):
             self._refuse_cost(plan)
             return self._without_plan(problem.previous, "the model diverges on the first plan")
@@ -575,7 +590,8 @@ class PredictiveControl:
             if is_late:
                 why = "the plan needs more seconds"
                 return self._without_plan(problem.previous, why, n_iterations)
-            solved = program.solve(problem, plan, damping)
+            derivatives = predictor.linearise(problem.inputs_of(plan.levels)).sensitivity
+            solved = program.solve(problem, plan, derivatives, damping)
             n_iterations += 1
             if solved is None:
                 why = "the quadratic program was not solved"
@@ -583,7 +599,8 @@ class PredictiveControl:
             step = solved.levels - plan.levels
             size = float((np.abs(step) / (problem.high - problem.low)).max())
             expected = plan.cost - solved.cost
-            is_final = expected <= self.tolerance * abs(plan.cost)
+            small = self.tolerance * (abs(plan.cost) + problem.scale)
+            is_final = expected <= small
             if not is_final:
                 better, share = self._shorten(predictor, problem, plan, step)
                 if better is None:
@@ -592,7 +609,7 @@ class PredictiveControl:
                 else:
                     gained = plan.cost - better.cost
                     is_final = size * share <= self.tolerance
-                    is_final |= gained <= self.tolerance * abs(plan.cost)
+                    is_final |= gained <= small
                     damping *= DAMPING_FACTOR if share < 1 else 1 / DAMPING_FACTOR
                     damping = max(damping, 1.0)
                     plan = better
@@ -605,8 +622,7 @@ class PredictiveControl:
         """Return the plan after the largest share of the step that lowers the cost, and it."""
         for share in STEP_SHARES:
             levels = problem.clip(plan.levels + share * step)
-            prediction: PlanPrediction = predictor.linearise(problem.inputs_of(levels))
-            tried = problem.evaluate(levels, prediction)
+            tried = problem.evaluate(levels, _mean_of(predictor, problem.inputs_of(levels)))
             self._refuse_cost(tried)
             if tried.cost < plan.cost:
                 return tried, share
@@ -614,7 +630,7 @@ class PredictiveControl:
 
     def _refuse_cost(self, plan: Plan) -> None:
         """Raise UserError if the cost of the user is not finite at finite outputs."""
-        if np.isfinite(plan.prediction.mean).all() and not np.isfinite(plan.cost):
+        if np.isfinite(plan.mean).all() and not np.isfinite(plan.cost):
             raise UserError(
                 f"PredictiveControl: the cost is {plan.cost} at a plan within the limits; expected "
                 "a finite number"
@@ -626,7 +642,7 @@ class PredictiveControl:
         """Return the decision to apply a plan."""
         driven = problem.inputs_of(plan.levels)
         self._last_plan = driven
-        mean = plan.prediction.mean
+        mean = plan.mean
         return ControlDecision(
             {name: driven[:, c] for c, name in enumerate(self.inputs)},
             mean,
@@ -658,6 +674,27 @@ class PredictiveControl:
             n_iterations=n_iterations,
             reason=why,
         )
+
+
+def _mean_of(predictor: Predictor, driven: Array) -> Array:
+    """Return the outputs (T, m) of a plan (T, q), without derivatives if they can be spared."""
+    if isinstance(predictor, ModelPredictor):
+        return predictor.mean(driven)
+    return predictor.linearise(driven).mean
+
+
+def _function_of(cost: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
+    """Return the function of a cost that may be given by its dotted name."""
+    if not isinstance(cost, str):
+        return cost
+    module, _, name = cost.rpartition(".")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"PredictiveControl: cost: there is no function {cost}: {error}") from None
+    if not callable(function):
+        raise UserError(f"PredictiveControl: cost: {cost} is no function")
+    return function
 
 
 def _check_pair(kind: str, name: str, values: Any) -> None:
