@@ -115,7 +115,7 @@ EXTRAS = {
     "sklearn": "sysid/estimators/",
     "nonlinear_benchmarks": "sysid/data/",
     "xlrd": "sysid/data/",
-    "casadi": ("sysid/control/", "sysid/export/", "experiments/export/"),
+    "casadi": ("sysid/control/", "sysid/export/", "experiments/export/", "experiments/benchmark/"),
     "joblib": "experiments/sweeps/",
     "dask": "experiments/sweeps/",
     "distributed": "experiments/sweeps/",

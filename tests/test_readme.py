@@ -494,6 +494,7 @@ class TestPythonExamples:
             "docs/how_to/coming_from.md",
             "docs/how_to/linear_view.md",
             "docs/how_to/live.md",
+            "docs/how_to/predictive_control.md",
             "docs/how_to/python.md",
         ]
 
@@ -504,6 +505,15 @@ class TestPythonExamples:
         assert (names["design"].n_decisions, names["design"].n_fallbacks) == (8, 3)
         assert np.mean((with_model < 0.5) | (with_model > 4.0)) <= 0.05
         assert page.lines[0] == "8 decisions, 3 without the best plan"
+
+    def test_the_loop_of_ones_own_follows_its_set_point(self):
+        page = run_examples("docs/how_to/predictive_control.md")
+        names = page.names
+        assert set(names["policy"].reasons) == set()
+        outputs = np.array(names["outputs"])
+        assert abs(outputs[230:240] - 1.5).max() < 0.1
+        assert abs(outputs[290:] - 3.0).max() < 0.1
+        assert page.lines[-1] == "without a plan: ''"
 
     @pytest.mark.slow
     def test_our_lines_for_those_who_come_from_elsewhere_run(self, example_folder):

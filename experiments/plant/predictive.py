@@ -114,7 +114,8 @@ class Predictive(Controller):
         """Names of the outputs that the fallback reads, or that the policy limits or tracks."""
         if self.fallback is not None:
             return self.fallback.outputs_read
-        return tuple(dict.fromkeys((*self.policy.tracking, *self.policy.output_limits)))
+        named = (*(self.policy.tracking or {}), *(self.policy.output_limits or {}))
+        return tuple(dict.fromkeys(named))
 
     @property
     def inputs_driven(self) -> tuple[str, ...]:
@@ -208,7 +209,7 @@ class ControlRun:
         policy = self.policy
         title = type(system).__name__
         for kind in ("output_limits", "tracking", "max_standard_deviation", "max_error"):
-            unknown = [name for name in getattr(policy, kind) if name not in self._outputs]
+            unknown = [name for name in getattr(policy, kind) or {} if name not in self._outputs]
             if unknown:
                 raise UserError(
                     f"controller.policy.{kind}: {unknown} are no outputs of {title}, which has "

@@ -41,17 +41,6 @@ PredictorSource: TypeAlias = Callable[
 #: Shares of a step that are tried, one after the other, until the cost does not rise.
 STEP_SHARES = (1.0, 0.5, 0.25, 0.1)
 
-#: Settings that map names of signals to values.
-SETTINGS_BY_SIGNAL = (
-    "output_limits",
-    "price",
-    "quadratic_price",
-    "change_price",
-    "tracking",
-    "max_standard_deviation",
-    "max_error",
-)
-
 #: After a step that was shortened the next ones are damped so much more.
 DAMPING_FACTOR = 10.0
 
@@ -210,8 +199,8 @@ class PredictiveControl:
     max_error : mapping of str to float
         Largest root mean square by output [unit of the output] of the error with which the present
         model predicts the last T samples from the sample before them.
-    predictors : callable
-        Makes the predictor of a decision, see `PredictorSource`.
+    predictors : callable, optional
+        Makes the predictor of a decision, see `PredictorSource`; None: `online_model`.
     solver : str
         Solver of the quadratic programs, a plugin of ``casadi.conic``.
 
@@ -231,22 +220,22 @@ class PredictiveControl:
     horizon: int = 96
     n_applied: int = 1
     moves: int | Sequence[int] = 4
-    output_limits: Mapping[str, Sequence[Signal | None]] = field(default_factory=dict)
+    output_limits: Mapping[str, Sequence[Signal | None]] | None = None
     probability: float | None = 0.05
     tightening: float | None = None
     violation: float = 100.0
-    price: Mapping[str, Signal] = field(default_factory=dict)
-    quadratic_price: Mapping[str, Signal] = field(default_factory=dict)
-    change_price: Mapping[str, float] = field(default_factory=dict)
-    tracking: Mapping[str, Sequence[Signal]] = field(default_factory=dict)
+    price: Mapping[str, Signal] | None = None
+    quadratic_price: Mapping[str, Signal] | None = None
+    change_price: Mapping[str, float] | None = None
+    tracking: Mapping[str, Sequence[Signal]] | None = None
     cost: Callable[..., Any] | str | None = None
     start: float = 0.0  # s
     iterations: int = 10
     tolerance: float = 0.01
     seconds: float | None = None
-    max_standard_deviation: Mapping[str, float] = field(default_factory=dict)
-    max_error: Mapping[str, float] = field(default_factory=dict)
-    predictors: PredictorSource = online_model
+    max_standard_deviation: Mapping[str, float] | None = None
+    max_error: Mapping[str, float] | None = None
+    predictors: PredictorSource | None = None
     solver: str = "piqp"
     n_decisions: int = field(default=0, init=False)
     reasons: Counter[str] = field(default_factory=Counter, init=False)
@@ -255,9 +244,6 @@ class PredictiveControl:
     _program: QuadraticProgram | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in SETTINGS_BY_SIGNAL:
-            if getattr(self, name) is None:  # as a configuration says that there are none
-                setattr(self, name, {})
         if not isinstance(self.inputs, Mapping) or not self.inputs:
             raise UserError(
                 "PredictiveControl: expected the limits of at least one input, such as "
@@ -272,12 +258,12 @@ class PredictiveControl:
                 raise UserError(
                     f"PredictiveControl: expected {name} above 0, got {getattr(self, name)!r}"
                 )
-        for name in self.output_limits:
-            _check_pair("output_limits", name, self.output_limits[name])
-        for name in self.tracking:
-            _check_pair("tracking", name, self.tracking[name])
+        for name in self._map("output_limits"):
+            _check_pair("output_limits", name, self._map("output_limits")[name])
+        for name in self._map("tracking"):
+            _check_pair("tracking", name, self._map("tracking")[name])
         for kind in ("price", "quadratic_price", "change_price"):
-            unknown = [name for name in getattr(self, kind) if name not in self.inputs]
+            unknown = [name for name in self._map(kind) if name not in self.inputs]
             if unknown:
                 raise UserError(
                     f"PredictiveControl: {kind} names {unknown}, the planned inputs are "
@@ -337,7 +323,11 @@ class PredictiveControl:
             )
         unknown = [
             name
-            for name in (*self.output_limits, *self.tracking, *self.max_standard_deviation)
+            for name in (
+                *self._map("output_limits"),
+                *self._map("tracking"),
+                *self._map("max_standard_deviation"),
+            )
             if name not in narx.output_names
         ]
         if unknown:
@@ -386,7 +376,7 @@ class PredictiveControl:
     ) -> ControlDecision:
         """Return the inputs from the present sample on."""
         previous = self._previous(situation)
-        predictor = self.predictors(identification, situation, forecast, self.driven)
+        predictor = self._predictor(identification, situation, forecast)
         if isinstance(predictor, str):
             return self._without_plan(previous, predictor)
         self._check_outputs(predictor.output_names)
@@ -400,7 +390,7 @@ class PredictiveControl:
         plan = self._first_plan(problem)
         std = predictor.standard_deviation(problem.inputs_of(plan))
         std = std * self._band_factors(len(predictor.output_names))
-        for name, largest in self.max_standard_deviation.items():
+        for name, largest in self._map("max_standard_deviation").items():
             if not std[:, predictor.output_names.index(name)].max() <= largest:
                 return self._without_plan(previous, "the plan is too uncertain")
         margin = self._tightening * std
@@ -442,6 +432,17 @@ class PredictiveControl:
         n_more = self.horizon - self.n_applied
         return np.sqrt(np.pad(self._squares, ((0, n_more), (0, 0)), mode="edge"))
 
+    def _map(self, name: str) -> Mapping[str, Any]:
+        """Return a setting that maps names of signals to values; empty if it is None."""
+        return getattr(self, name) or {}
+
+    def _predictor(
+        self, model: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
+    ) -> Predictor | str:
+        """Return the predictor of a decision, or why there is none."""
+        make = online_model if self.predictors is None else self.predictors
+        return make(model, situation, forecast, self.driven)
+
     # --- what is known ----------------------------------------------------------------------------
 
     def _previous(self, situation: Situation) -> Array:
@@ -455,7 +456,7 @@ class PredictiveControl:
     def _check_outputs(self, names: Sequence[str]) -> None:
         """Raise UserError if a setting names an output that is not predicted."""
         for kind in ("output_limits", "tracking", "max_standard_deviation", "max_error"):
-            unknown = [name for name in getattr(self, kind) if name not in names]
+            unknown = [name for name in self._map(kind) if name not in names]
             if unknown:
                 raise UserError(
                     f"PredictiveControl: {kind} names {unknown}, the predicted outputs are "
@@ -476,7 +477,7 @@ class PredictiveControl:
         limits = list(self.inputs.values())
         lower = np.full((n_steps, len(names)), -np.inf)
         upper = np.full((n_steps, len(names)), np.inf)
-        for name, (low, high) in self.output_limits.items():
+        for name, (low, high) in self._map("output_limits").items():
             o = names.index(name)
             if low is not None:
                 lower[:, o] = self._signal(low, forecast)[1:]
@@ -490,11 +491,11 @@ class PredictiveControl:
                 )
         weight = np.zeros(len(names))
         reference = np.zeros((n_steps, len(names)))
-        for name, (signal, value) in self.tracking.items():
+        for name, (signal, value) in self._map("tracking").items():
             reference[:, names.index(name)] = self._signal(signal, forecast)[1:]
             weight[names.index(name)] = value
         prices = []
-        for kind in (self.price, self.quadratic_price):
+        for kind in (self._map("price"), self._map("quadratic_price")):
             columns = [self._signal(kind.get(name, 0.0), forecast)[:-1] for name in self.inputs]
             prices.append(np.column_stack(columns))
         return Problem(
@@ -505,11 +506,13 @@ class PredictiveControl:
             previous=previous,
             lower=lower,
             upper=upper,
-            limited=tuple(names.index(name) for name in self.output_limits),
+            limited=tuple(names.index(name) for name in self._map("output_limits")),
             violation=self.violation,
             price=prices[0],
             quadratic_price=prices[1],
-            change_price=np.array([self.change_price.get(name, 0.0) for name in self.inputs]),
+            change_price=np.array(
+                [self._map("change_price").get(name, 0.0) for name in self.inputs]
+            ),
             reference=reference,
             weight=weight,
             own_cost=self._own_cost(names, forecast),
@@ -545,12 +548,12 @@ class PredictiveControl:
         begin = n_known - n_steps - 1
         applied = {name: np.asarray(values)[begin:] for name, values in situation.inputs.items()}
         held = {name: np.append(values, values[-1:]) for name, values in applied.items()}
-        predictor = self.predictors(model, earlier, held, self.driven)
+        predictor = self._predictor(model, earlier, held)
         if isinstance(predictor, str):
             return "the model cannot be judged yet"
         driven = np.column_stack([applied[name] for name in self.driven])
         mean = _mean_of(predictor, driven)
-        for name, largest in self.max_error.items():
+        for name, largest in self._map("max_error").items():
             measured = np.asarray(situation.outputs[name])[-n_steps:]
             error = mean[:, predictor.output_names.index(name)] - measured
             if not np.sqrt(np.mean(np.square(error))) <= largest:

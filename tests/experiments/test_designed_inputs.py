@@ -143,7 +143,7 @@ def test_a_trajectory_that_depends_on_the_model_is_not_cached(tmp_path):
     make = simulate_once({}, Cache(tmp_path))
     simulation = make(plant, N_SAMPLES, 0)
     assert type(simulation) is Simulation
-    assert simulation.design is not None
+    assert simulation.decisions is not None
 
 
 def test_inputs_of_one_plant_may_have_limits_of_their_own(tmp_path):
@@ -161,8 +161,8 @@ def test_inputs_of_one_plant_may_have_limits_of_their_own(tmp_path):
 
 
 def test_one_model_chooses_the_inputs():
-    source = SimpleNamespace(design=object())
-    with pytest.raises(UserError, match="one model chooses the inputs; name one output"):
+    source = SimpleNamespace(decisions=object())
+    with pytest.raises(UserError, match="one model decides about the inputs; name one output"):
         check_targets(LagOptions({}, predicts_residual=False), source, ["a", "b"])
 
 
