@@ -23,6 +23,7 @@ from experiments.plant.comfort import (
 )
 from experiments.reproduce.control_loops import (
     COMFORT,
+    FORGETTING,
     FROZEN,
     KNOWING,
     LEVEL_PI,
@@ -57,11 +58,13 @@ SHIPPED_PI = "PI, as shipped"
 PREHEATING_PI = "PI, preheating"
 TUNED_PI = "PI, tuned"
 WITH_PROBABILITY = f"{ONLINE}, {100 * STATED_PROBABILITY:.0f} %"
-CHANGED_FROM_START = "MPC, model of the changed plant"
+CHANGED_FROM_START = "MPC, online model of the changed plant"
 PI_CONTROLLERS = (SHIPPED_PI, PREHEATING_PI, TUNED_PI)
 #: Controllers whose heat is compared at a discomfort, in the order of the tables.
 SWEPT_CONTROLLERS = (*PI_CONTROLLERS, ONLINE, FROZEN, LINE, KNOWING)
-CONTROLLERS = (*SWEPT_CONTROLLERS, WITH_PROBABILITY, CHANGED_FROM_START)
+CONTROLLERS = (*SWEPT_CONTROLLERS, WITH_PROBABILITY, FORGETTING, CHANGED_FROM_START)
+#: Controllers of the building whose radiator clogs, in the order of the table.
+CLOGGING_CONTROLLERS = (ONLINE, FORGETTING, FROZEN, CHANGED_FROM_START)
 #: Margins of the lower limit of the plans above the comfort band [K].
 MARGINS = (-0.1, 0.0, 0.1, 0.2)
 CHANGED_RESISTANCE = 0.004  # K/W, of the radiator that clogs: twice as large as before
@@ -177,12 +180,21 @@ def score_decisions(run: ControlledRun, first: int, last: int) -> dict[str, floa
         "fallback": 1.0 - reasons[""] / len(decisions),
         "iterations": float(np.mean([one.n_iterations for one in decisions])),
     }
+    known = run.errors[first:last]
+    known = known[~np.isnan(known)]
+    row["rmse_learning"] = float(np.sqrt(np.mean(known**2))) if len(known) else np.nan
     for steps in STEPS_AHEAD:
         errors = errors_ahead(run, steps, first, last)
         row[f"rmse_{steps}"] = float(np.sqrt(np.mean(errors**2))) if len(errors) else np.nan
     return row
 
 
+#: Counts of samples in which a tank overflows or is empty, by their name.
+SPILLS = {
+    "n_upper_overflows": "upper tank overflows [samples]",
+    "n_lower_overflows": "lower tank overflows [samples]",
+    "n_empty": "a tank is empty [samples]",
+}
 #: Samples ahead at which the errors of plans are reported: all of them were applied as planned.
 STEPS_AHEAD = (1, 2)
 
@@ -237,11 +249,13 @@ def run_levels(unit: Unit, sizes: Sizes) -> dict[str, Any]:
     trajectory = run.trajectory
     levels = trajectory.state[scored]
     reference = LEVEL_PI.schedule.set_point(trajectory.time[scored])
-    overflows = levels[:, 0] >= TANKS.upper_height - TANKS.overflow_depth
-    overflows |= levels[:, 1] >= TANKS.lower_height
+    upper = levels[:, 0]
+    lower = levels[:, 1]
     row = {
-        "n_spilled": float((overflows | (levels <= 0).any(axis=1)).sum()),
-        "tracking": float(np.sqrt(np.mean((levels[:, 1] - reference) ** 2))),
+        "n_upper_overflows": float((upper >= TANKS.upper_height - TANKS.overflow_depth).sum()),
+        "n_lower_overflows": float((lower >= TANKS.lower_height).sum()),
+        "n_empty": float(((upper <= 0) | (lower <= 0)).sum()),
+        "tracking": float(np.sqrt(np.mean((lower - reference) ** 2))),
     }
     return row | score_decisions(run, scored.start, scored.stop)
 
@@ -256,11 +270,11 @@ RUNS: dict[str, Callable[[Unit, Sizes], dict[str, Any]]] = {
 def parts_of(task: str, *, is_quick: bool) -> list[str]:
     """Return the parts of a task: a controller, and the number of its run."""
     if task == CLOGGING:
-        return [name_part(name, 0) for name in (ONLINE, FROZEN, CHANGED_FROM_START)]
+        return [name_part(name, 0) for name in CLOGGING_CONTROLLERS]
     if task == LEVELS:
         return [name_part(name, 0) for name in (SHIPPED_PI, ONLINE, LINE, KNOWING)]
     numbers = {name: range(len(runs)) for name, runs in PI_RUNS.items()}
-    numbers |= {name: range(len(MARGINS)) for name in MODELS}
+    numbers |= {name: range(len(MARGINS)) for name in SWEPT_CONTROLLERS if name in MODELS}
     if is_quick:
         numbers = {name: range(2) for name in numbers}
     numbers[WITH_PROBABILITY] = range(1)
@@ -316,9 +330,10 @@ class ControlStudy(Study):
         "offset",
         "fallback",
         "iterations",
+        "rmse_learning",
         *(f"rmse_{steps}" for steps in STEPS_AHEAD),
         "tracking",
-        "n_spilled",
+        *SPILLS,
         *PERIOD_HEATS,
         *PERIOD_DISCOMFORTS,
     )
@@ -353,8 +368,8 @@ class ControlStudy(Study):
         store = super().combine(plan)
         for name in self.quantities:
             store[name].attrs["units"] = UNITS.get(name, "1")
-        for steps in STEPS_AHEAD:
-            store[f"rmse_{steps}"].attrs["units"] = "of the output"
+        for name in ("rmse_learning", *(f"rmse_{steps}" for steps in STEPS_AHEAD)):
+            store[name].attrs["units"] = "of the output"
         store["tracking"].attrs["units"] = "V"
         return store
 
@@ -481,19 +496,21 @@ def tabulate_plans(rows: pd.DataFrame) -> pd.DataFrame:
 def tabulate_clogging(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of the errors after the radiator has clogged, as texts."""
     clogging = of_task(rows, CLOGGING)
-    wide = clogging.pivot(index="seed", columns="controller", values="rmse_1")
-    if CHANGED_FROM_START not in wide:
-        return pd.DataFrame()
+    learning = clogging.pivot(index="seed", columns="controller", values="rmse_learning")
+    planned = clogging.pivot(index="seed", columns="controller", values="rmse_1")
+    fallback = clogging.pivot(index="seed", columns="controller", values="fallback")
     lines = []
-    for name in (ONLINE, FROZEN, CHANGED_FROM_START):
-        if name not in wide:
+    for name in CLOGGING_CONTROLLERS:
+        if name not in learning or CHANGED_FROM_START not in learning:
             continue
-        ratios = wide[name] / wide[CHANGED_FROM_START]
+        ratios = learning[name] / learning[CHANGED_FROM_START]
         lines.append(
             {
                 "controller": name,
-                "RMSE, 1 sample ahead [K]": write_range(wide[name], 4),
+                "RMSE of all samples [K]": write_range(learning[name], 4),
                 "over that of the model of the changed plant [1]": write_range(ratios, 3),
+                "RMSE of the plans [K]": write_range(planned[name], 4),
+                "fallback [%]": write_range(100 * fallback[name], 0),
             }
         )
     return pd.DataFrame(lines)
@@ -510,7 +527,7 @@ def tabulate_levels(rows: pd.DataFrame) -> pd.DataFrame:
                 {
                     "controller": name,
                     "RMSE to the set-point [V]": write_range(part["tracking"], 3),
-                    "samples with an overflow or an empty tank": fixed(part["n_spilled"].sum(), 0),
+                    **{title: fixed(part[name].sum(), 0) for name, title in SPILLS.items()},
                     "seeds": str(len(part)),
                 }
             )

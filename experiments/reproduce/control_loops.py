@@ -25,6 +25,8 @@ SAMPLES_PER_DAY = 96  # of the building, 900 s each
 PLAN_SUBSTEPS = 10
 #: points of the online models
 BUDGET = 100
+#: memory of the model that forgets [samples]
+MEMORY = 250.0
 #: error from which on a sample becomes a candidate for the stored points of the building [K]
 ERROR_THRESHOLD = 0.1
 
@@ -34,6 +36,9 @@ class ControlledRun(NamedTuple):
 
     trajectory: simulators.Trajectory
     decisions: list[tuple[int, ControlDecision]]  # with the sample of each; empty for a PI
+    #: errors (n,) of the model one step ahead, before it learned the sample; nan without a model
+    #: that learns
+    errors: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class PlanningModel:
     knows_plant: bool = False  # whether it has the true equations and states: nothing is learned
     is_line: bool = False  # whether it is linear, of the same few lags
     is_frozen: bool = False  # whether it learns until the first plan is applied, and then no more
+    memory: float | None = None  # samples, if it forgets
 
     def settings(self, insertion: sysid.Insertion, seed: int) -> sysid.Settings:
         """Return the settings of the identification.
@@ -61,17 +67,19 @@ class PlanningModel:
                 budget=BUDGET,
                 seed=seed,
             )
-        return sysid.Settings(insertion=insertion, budget=BUDGET, seed=seed)
+        return sysid.Settings(insertion=insertion, budget=BUDGET, forgetting=self.memory, seed=seed)
 
 
 ONLINE = "MPC, online model"
 FROZEN = "MPC, frozen model"
+FORGETTING = "MPC, forgetting model"
 LINE = "MPC, line"
 KNOWING = "MPC, true plant"
 #: Models by the name of their controller.
 MODELS: dict[str, PlanningModel] = {
     ONLINE: PlanningModel(),
     FROZEN: PlanningModel(is_frozen=True),
+    FORGETTING: PlanningModel(memory=MEMORY),
     LINE: PlanningModel(is_line=True),
     KNOWING: PlanningModel(knows_plant=True),
 }
@@ -79,7 +87,7 @@ MODELS: dict[str, PlanningModel] = {
 
 def run_loop(plant: Plant, n_samples: int, seed: int) -> ControlledRun:
     """Run a plant under a controller that asks no model."""
-    return ControlledRun(plant.trajectory(n_samples, seed), [])
+    return ControlledRun(plant.trajectory(n_samples, seed), [], np.full(n_samples, np.nan))
 
 
 def run_predictive_loop(
@@ -110,6 +118,7 @@ def run_predictive_loop(
     simulation = Simulation(plant, n_samples, seed)
     decisions = simulation.decisions
     assert isinstance(decisions, ControlRun)
+    errors = np.full(n_samples, np.nan)
     if not model.knows_plant:
         settings = model.settings(insertion, seed)
         narx = settings.with_linear_lags(narx)
@@ -122,13 +131,13 @@ def run_predictive_loop(
             outputs=plant.outputs,
             inputs=plant.inputs,
         )
-        for _ in blocks:
-            pass  # each block is learned when the next one is asked for
+        for block in blocks:
+            errors[block.rows.sample] = block.rows.target - block.record["mean"]
         identification.finish()
         decisions.end_of_learning()
     for _ in simulation.until(n_samples):
         pass  # the simulation keeps its samples
-    return ControlledRun(simulation.record(), decisions.decisions)
+    return ControlledRun(simulation.record(), decisions.decisions, errors)
 
 
 def errors_ahead(run: ControlledRun, steps: int, first: int, last: int) -> np.ndarray:
@@ -236,13 +245,13 @@ LEVEL_PI = simulators.PI(
     schedule=LEVEL_STEPS,
 )
 #: the one that moves the pump while the model learns
-LEARNING_LEVEL_PI = replace(LEVEL_PI, proportional_gain=1.0, integral_gain=0.003, maximum=5.0)
+LEARNING_LEVEL_PI = replace(LEVEL_PI, proportional_gain=1.0, integral_gain=0.003, maximum=3.3)
 #: probing of the pump while the model learns
 PUMP_PROBING: dict[str, Any] = {"probing": {"pump_voltage": 1.0}, "probing_hold": 8}  # V, samples
 #: settings of the predictive controllers of the tanks but for its start, those of
 #: ``controller=mpc``
 TANKS_POLICY = sysid.PredictiveControl(
-    inputs={"pump_voltage": (0.5, 4.5, 0.5)},  # V, and V per sample
+    inputs={"pump_voltage": (0.8, 3.3, 0.5)},  # V, and V per sample
     horizon=30,
     n_applied=2,
     moves=4,
@@ -251,6 +260,7 @@ TANKS_POLICY = sysid.PredictiveControl(
     change_price={"pump_voltage": 0.2},
     tracking={"level": ("set_point", 1.0)},
     max_standard_deviation={"level": 3.0},  # V
+    max_error={"level": 0.7},  # V
 )
 
 
@@ -263,7 +273,8 @@ def fill_by_plans(model: PlanningModel, n_before: int, n_samples: int, seed: int
     """Run the tanks under a predictive controller that follows steps of the level."""
     policy = replace(TANKS_POLICY, start=n_before * TANKS.dt)
     if model.knows_plant:
-        policy = replace(policy, predictors=KnowsPlant(TANKS, noise=False))
+        # its errors need not be judged: they would need earlier states
+        policy = replace(policy, predictors=KnowsPlant(TANKS, noise=False), max_error=None)
     return run_predictive_loop(
         tanks_plant(Predictive(TANKS.dt, policy, fallback=LEARNING_LEVEL_PI, **PUMP_PROBING)),
         model,

@@ -21,6 +21,7 @@ from helpers.commands import compose_configuration
 from helpers.studies import compose_study, make_plan, table_cells
 from sysid.control.predictive import ControlDecision
 
+pytest.importorskip("casadi", reason="the extra [control]")
 STUDY = control.ControlStudy()
 HEATING_TITLE = STUDY_TASKS[control.HEATING].title
 NOTHING = np.zeros((0, 0))
@@ -54,7 +55,7 @@ def test_each_run_is_kept_in_a_file_of_its_own(tmp_path):
     of_heating = {control.split_part(unit.part) for unit in units if unit.task == control.HEATING}
     for name, runs in control.PI_RUNS.items():
         assert {number for other, number in of_heating if other == name} == set(range(len(runs)))
-    for name in control_loops.MODELS:
+    for name in {*control_loops.MODELS} - {control.FORGETTING}:
         numbers = {number for other, number in of_heating if other == name}
         assert numbers == set(range(len(control.MARGINS)))
 
@@ -138,6 +139,7 @@ def test_errors_of_plans_are_those_of_the_samples_that_were_planned():
             (4, decision([], "there is no model yet")),
             (6, decision([7.0, 7.0])),
         ],
+        np.array([np.nan, 5.0, 3.0, 4.0, np.nan, 9.0, 9.0, 9.0]),
     )
     np.testing.assert_array_equal(control_loops.errors_ahead(run, 1, 0, n), [-0.5, 0.0, 0.0])
     np.testing.assert_array_equal(control_loops.errors_ahead(run, 2, 0, n), [-0.5, -0.25])
@@ -146,6 +148,7 @@ def test_errors_of_plans_are_those_of_the_samples_that_were_planned():
     assert row["fallback"] == 0.25
     assert row["iterations"] == 2.0
     assert row["rmse_2"] == pytest.approx(np.sqrt((0.25 + 0.0625) / 2))
+    assert control.score_decisions(run, 2, 5)["rmse_learning"] == pytest.approx(np.sqrt(12.5))
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -192,7 +195,7 @@ def test_the_plant_changes_when_the_radiator_clogs():
         for name in (control.ONLINE, control.CHANGED_FROM_START)
     }
     rows = {name: control.run_clogging(unit, sizes) for name, unit in units.items()}
-    errors = {name: row["rmse_1"] for name, row in rows.items()}
+    errors = {name: row["rmse_learning"] for name, row in rows.items()}
     assert all(0.01 < error < 1.0 for error in errors.values())
     assert errors[control.ONLINE] != errors[control.CHANGED_FROM_START]
 
@@ -202,7 +205,7 @@ def test_tanks_do_not_spill():
     for name in (control.SHIPPED_PI, control.KNOWING):
         unit = Unit("control", control.LEVELS, 0, control.name_part(name, 0))
         row = control.run_levels(unit, sizes)
-        assert row["n_spilled"] == 0
+        assert sum(row[name] for name in control.SPILLS) == 0
         assert row["tracking"] < 2.0
 
 
@@ -292,6 +295,27 @@ def test_a_study_without_results_has_empty_tables(tmp_path):
         assert render(draw, "png")["png"]
 
 
-def test_quick_settings_are_online_models_with_few_points():
+def test_the_table_of_the_clogged_radiator_compares_errors_of_all_samples(tmp_path):
+    plan = make_plan(tmp_path, control.CLOGGING, seeds=1)
+    errors = {control.ONLINE: 0.06, control.CHANGED_FROM_START: 0.05, control.FROZEN: np.nan}
+    for name, error in errors.items():
+        row = {"controller": name, "number": 0, "seconds": 1.0, "rmse_learning": error}
+        row |= {"rmse_1": 0.07, "fallback": 0.25}
+        unit = Unit("control", control.CLOGGING, 0, control.name_part(name, 0))
+        write_part(part_of([row]), unit, plan)
+    table = control.tabulate_clogging(STUDY.rows(STUDY.combine(plan))).set_index("controller")
+    ratios = table["over that of the model of the changed plant [1]"]
+    assert ratios.to_dict() == {
+        control.ONLINE: "1.200",
+        control.FROZEN: "-",
+        control.CHANGED_FROM_START: "1.000",
+    }
+    assert set(table["RMSE of the plans [K]"]) == {"0.0700"}
+    assert set(table["fallback [%]"]) == {"25"}
+
+
+def test_online_models_have_the_default_settings():
     settings = control_loops.MODELS[control.ONLINE].settings(sysid.Always(), 5)
     assert settings == sysid.Settings(insertion=sysid.Always(), budget=100, seed=5)
+    forgetting = control_loops.MODELS[control.FORGETTING].settings(sysid.Always(), 5)
+    assert forgetting == replace(settings, forgetting=250.0)
