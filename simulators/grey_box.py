@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.errors import SimulationError, UserError
-from simulators.interpolation import Interpolation
-from simulators.runge_kutta import DivergenceError, integrate
+from simulators.interpolation import Interpolation, Piece
+from simulators.runge_kutta import DivergenceError, follow_pieces, problem_of
 from simulators.settings import Array, check_ascending, check_count, read_real, refuse
 from simulators.simulation import read_input, read_start
-from simulators.system import System, is_refusal, names_of
+from simulators.system import System, delays_of, is_refusal, names_of
 
 Measured = tuple[Array, Array]  # input (n, n_u) and output (n, n_y)
 
@@ -89,6 +89,10 @@ class OutputError:
     window: int
     interpolation: Interpolation
     counts: Counter[str] = field(default_factory=Counter)  # evaluations, refused, diverged
+    # input of each record between its samples, and the delays that it was computed for
+    _between: dict[int, tuple[tuple[int, ...], tuple[Piece, ...]]] = field(
+        default_factory=dict, init=False
+    )
 
     @cached_property
     def columns(self) -> list[tuple[FreeParameter, int | None]]:
@@ -144,14 +148,30 @@ class OutputError:
             return None
         outputs = []
         try:
-            for system, (u, _) in zip(systems, self.records, strict=True):
+            for record, system in enumerate(systems):
+                u, _ = self.records[record]
                 no_noise = np.zeros((len(u), len(system.noises)))
-                path = integrate(system, system.initial_state(), u, no_noise, self.interpolation)
+                pieces = self._pieces(record, system)
+                path = follow_pieces(problem_of(system), system.initial_state(), pieces, no_noise)
                 outputs.append(np.array(system.output(path.states), dtype=np.float64))
         except DivergenceError:
             self.counts["diverged"] += 1
             return None
         return outputs
+
+    def _pieces(self, record: int, system: System) -> tuple[Piece, ...]:
+        """Return the input of a record between its samples.
+
+        It is kept, since of the parameters only the delays change it.
+        """
+        delays = delays_of(system)
+        kept = self._between.get(record)
+        if kept is None or kept[0] != delays:
+            u, _ = self.records[record]
+            pieces = tuple(self.interpolation.pieces(u, system.substeps, delays))
+            kept = delays, pieces
+            self._between[record] = kept
+        return kept[1]
 
     def errors(self, shares: Array) -> Array:
         """Return the scaled errors that count of all records, one record behind the other.
@@ -195,7 +215,7 @@ def output_error(
         _read_record(system, *record, f"record {r}", skip_missing=skip_missing)
         for r, record in enumerate(records)
     )
-    problem = OutputError(system, measured, tuple(free), window, interpolation)
+    problem = OutputError(system, measured, tuple(free), window, Interpolation(interpolation))
     lengths = [len(y) for _, y in measured]
     n_free = len(problem.columns)
     is_within = 0 <= window < min(lengths, default=0)

@@ -1145,7 +1145,9 @@ class IdentifiedModel:
             As for `Model.linearize`, for all outputs together. A time [s] is that of a sample of
             the first record of `data`.
         data
-            As for `identify`; None: the test records, or the learned ones if there are none.
+            As for `identify`; None: the test records, or the learned ones if there are none. The
+            first record is simulated for the bands, as in `Model.linearize`; without `data` it is
+            the longest learned one.
 
         Returns
         -------
@@ -1159,15 +1161,20 @@ class IdentifiedModel:
         Warns
         -----
         UserWarning
-            The point lies outside of the learned records, or the models know little there.
+            The point lies outside of the learned records, the models know little there, or errors
+            of one step and of the simulation show different responses.
         """
+        learned = self.recordings.estimation
         record = None
-        if not isnan(as_number(at)):
-            is_without_test = data is None and not self.recordings.test
-            records = self.recordings.estimation if is_without_test else self._records(data)
-            record = records[0]
-        ranges = ranges_of_records(self.recordings.estimation)
-        return linearize(list(self.models.values()), at, record=record, ranges=ranges)
+        if data is not None:
+            record = self._records(data)[0]
+        elif not isnan(as_number(at)):
+            record = (self.recordings.test or learned)[0]
+        simulated = max(learned, key=lambda each: each.sizes["time"]) if data is None else record
+        models = list(self.models.values())
+        return linearize(
+            models, at, record=record, ranges=ranges_of_records(learned), simulated=simulated
+        )
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
         """Store the models, and return their paths; `sysid.Model.load` reads them.

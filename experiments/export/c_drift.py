@@ -353,7 +353,9 @@ class _Translation:
         if isinstance(node, ast.Name) and node.id in self._constants:
             return f"R({number(float(self._constants[node.id]))})"
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            return f"{self.expression(node.value)}[{int(node.slice.value)}]"  # type: ignore[arg-type]
+            position = node.slice.value
+            if isinstance(position, int):
+                return f"{self.expression(node.value)}[{position}]"
         if isinstance(node, ast.BinOp):
             return self._binary(node)
         if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:

@@ -19,6 +19,7 @@ from experiments.identify.causes import (
     explain_coverage,
     find_worsening_cause,
 )
+from experiments.identify.closed_loop import note_closed_loop
 from experiments.identify.limit import describe_limit, score_limit
 from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
@@ -209,6 +210,7 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         *_warnings(settings, summary, result),
         *result.notes,
         *note_linear(summary, result, has_automatic_lags=settings.lags.are_automatic),
+        *note_closed_loop(result),
     ]
     return plain({**summary, "warnings": warnings})
 

@@ -24,7 +24,8 @@ from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.lag_choice import best_arx
 from sysid.model.linear_view import LinearView
-from sysid.model.operating_point import linearize, ranges_of_records
+from sysid.model.operating_point import Estimates, linearize, ranges_of_records
+from sysid.model.simulation_estimate import estimates_by_simulation
 from sysid.narx.lags import OnMissing
 from sysid.simulation.empirical_response import EmpiricalResponse, empirical_response
 
@@ -214,6 +215,8 @@ def find_linear_views(assessment: Assessment) -> LinearViews:
         except UserError as error:
             notes.append(f"no linear model of {output} beside the linear view: {error}")
     ranges = ranges_of_records(records)
+    longest = max(records, key=lambda record: record.sizes["time"])
+    estimates = estimates_by_simulation(assessment.joint.models, longest)
     known: dict[tuple[float, ...], LinearView | None] = {}
     chosen: list[tuple[str, float, LinearView]] = []
     for input in inputs:
@@ -221,7 +224,7 @@ def find_linear_views(assessment: Assessment) -> LinearViews:
             point = _point(records, inputs, input, quantile)
             key = tuple(point.values())
             if key not in known:
-                known[key] = _view_at(assessment, point, ranges, notes)
+                known[key] = _view_at(assessment, point, ranges, estimates, notes)
             view = known[key]
             if view is not None:
                 chosen.append((input, quantile, view))
@@ -265,6 +268,7 @@ def _view_at(
     assessment: Assessment,
     point: Mapping[str, float],
     ranges: Mapping[str, tuple[float, float]],
+    estimates: Estimates,
     notes: list[str],
 ) -> LinearView | None:
     """Return the view at the steady state of a point, or at the sample nearest to the point."""
@@ -272,12 +276,21 @@ def _view_at(
     with warnings.catch_warnings():  # the notes of a view are warnings, too
         warnings.simplefilter("ignore", UserWarning)
         try:
-            view = linearize(models, dict(point), ranges=ranges, of_ranges=RANGES_TITLE)
+            view = linearize(
+                models, dict(point), ranges=ranges, of_ranges=RANGES_TITLE, estimates=estimates
+            )
         except UserError as error:
             time, record = _nearest_sample(assessment, point, ranges)
             notes.append(f"{error}; in its place the sample at {time:g} s is linearised")
             with suppress(UserError):
-                view = linearize(models, time, record=record, ranges=ranges, of_ranges=RANGES_TITLE)
+                view = linearize(
+                    models,
+                    time,
+                    record=record,
+                    ranges=ranges,
+                    of_ranges=RANGES_TITLE,
+                    estimates=estimates,
+                )
                 assert isinstance(view, LinearView)
                 return view
             return None

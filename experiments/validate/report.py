@@ -531,28 +531,68 @@ def _log_loop(report: Report) -> None:
 
 
 def _log_linear_views(report: Report) -> None:
-    """Log the gains and response times at the operating points, and the errors of a simulation."""
-    for entry in report.content["linear_view"] or ():
-        log.info("Linear view at %s, %s: %s", entry["where"], entry["output"], entry["words"])
-        if entry.get("max_error_db") is None:
-            continue
-        low, high = entry["excited_band"]
-        gain = entry["true_static_gain"]
-        log.info(
-            "  true gain %s; from %.3g to %.3g Hz the median errors are %.2g dB and %.2g deg, "
-            "%.0f %% of the frequencies are within %g dB and %g deg; the 95 %% bands cover the "
-            "true magnitude at %.0f %%, the phase at %.0f %%",
-            "-" if gain is None else f"{gain:+.3g} {entry['gain_unit']}".rstrip(),
-            low,
-            high,
-            entry["median_error_db"],
-            entry["median_error_deg"],
-            100 * entry["close"],
-            CLOSE_DECIBELS,
-            CLOSE_DEGREES,
-            100 * entry["coverage_magnitude"],
-            100 * entry["coverage_phase"],
-        )
+    """Log tables of the gains and response times at the operating points, and of their errors."""
+    entries = report.content["linear_view"] or ()
+    pairs = dict.fromkeys((entry["output"], entry["input"]) for entry in entries)
+    for output, input in pairs:
+        of_pair = [e for e in entries if (e["output"], e["input"]) == (output, input)]
+        unit = of_pair[0]["gain_unit"]
+        log.info("Linear view of %s by %s%s", output, input, f", gain in {unit}" if unit else "")
+        has_truth = any(entry.get("max_error_db") is not None for entry in of_pair)
+        if has_truth:
+            low, high = of_pair[0]["excited_band"]
+            log.info(
+                "Median errors from %.3g to %.3g Hz; frequencies [%%] close (%g dB, %g deg), and "
+                "in the bands",
+                low,
+                high,
+                CLOSE_DECIBELS,
+                CLOSE_DEGREES,
+            )
+        for line in tabulate_linear_views(of_pair, has_truth=has_truth).splitlines():
+            log.info("%s", line)
+
+
+def tabulate_linear_views(entries: Sequence[Mapping[str, Any]], *, has_truth: bool) -> str:
+    """Return the table of one output and one input: a row for each operating point.
+
+    The columns are the input there, the gain and its 95 % band, and the time to 63 % of the gain.
+    With a truth there are columns of the true gain, of the errors, of the frequencies [%] at which
+    these are small, and of those where the bands of magnitude |G| and phase cover the truth.
+    """
+    rows = []
+    for entry in entries:
+        at = entry["operating_point"].get(entry["input"])
+        row = {"at": f"{100 * entry['quantile']:.0f} %" if at is None else f"{at:.4g}"}
+        row["gain"] = _signed(entry["static_gain"])
+        row["from"] = _signed(entry["static_gain_low"])
+        row["to"] = _signed(entry["static_gain_high"])
+        time = entry["response_time"]
+        row[f"time [{entry['time_unit']}]"] = "-" if time is None else f"{time:.3g}"
+        if has_truth:
+            row["truth"] = _signed(entry["true_static_gain"])
+            row["dB"] = _two_digits(entry["median_error_db"])
+            row["deg"] = _two_digits(entry["median_error_deg"])
+            row["close"] = _percent(entry["close"])
+            row["|G|"] = _percent(entry["coverage_magnitude"])
+            row["phase"] = _percent(entry["coverage_phase"])
+        rows.append(row)
+    return to_text(pd.DataFrame(rows))
+
+
+def _signed(value: float | None) -> str:
+    """Return a number with its sign and three significant digits; a dash for None."""
+    return "-" if value is None else f"{value:+.3g}"
+
+
+def _two_digits(value: float | None) -> str:
+    """Return a number with two significant digits; a dash for None."""
+    return "-" if value is None else f"{value:.2g}"
+
+
+def _percent(share: float | None) -> str:
+    """Return a share in percent without decimals; a dash for None."""
+    return "-" if share is None else f"{100 * share:.0f}"
 
 
 def log_free_run(content: Mapping[str, Any], output: str) -> None:

@@ -16,6 +16,7 @@ from sysid.export.c_formulas import (
 )
 from sysid.export.c_text import array, number
 from sysid.gp import dictionary
+from sysid.gp.linear_part import WithLinearPart
 from sysid.model.model import Model
 from sysid.simulation.dynamics import AFFINE_MEANS
 
@@ -198,7 +199,9 @@ def _initial_arrays(
     whitened = np.concatenate([state.get("linear", np.zeros(0)), state["whitened"]])
     linear_root = np.zeros(0)
     if n_linear:
-        linear_root = gp.kernel.linear.root().T[np.triu_indices(n_linear)]  # type: ignore[attr-defined]
+        assert isinstance(gp.kernel, WithLinearPart)
+        root_of_prior = gp.kernel.linear.root().T
+        linear_root = root_of_prior[np.triu_indices(n_linear)]
     arrays = {
         "theta": covariance.parameters,
         "linear_root": linear_root,

@@ -895,26 +895,60 @@ class OnlineGP(Exclusive):
         x = matrix(inputs, self.n_features, "inputs")
         n_linear = self.n_linear
         d = self.n_features - n_linear
-        basis = self._basis()
-        of_points = self._point_features(x)
         size = n_linear + self.n_points
         root = np.triu(self._state.root[:size, :size])
         covariance = np.zeros((len(x), self.n_features, self.n_features))
-        covariance[:, :d, :d] = self.point_kernel.gradient_covariance(of_points)
-        for row, point in enumerate(of_points):
-            D = np.zeros((size, self.n_features))
-            D[:n_linear, d:] = basis.linear_root
-            if self.n_points:
-                slopes = self.point_kernel.input_gradient(point[None], basis.points)[0]
-                D[n_linear:, :d] = solve_triangular(
-                    basis.upper, slopes, trans="T", check_finite=False
-                )
+        covariance[:, :d, :d] = self.point_kernel.gradient_covariance(self._point_features(x))
+        for row, D in enumerate(self.whitened_slopes(x)):
             D_k = D[n_linear:, :d]
             covariance[row, :d, :d] -= D_k.T @ D_k
             if self.learns_every_sample:
                 scaled = root @ D
                 covariance[row] += scaled.T @ scaled
         return covariance
+
+    @exclusive
+    def whitened_functions(self, inputs: ArrayLike) -> np.ndarray:
+        """Return the functions phi (q, m) at inputs (m, p) whose weights the GP has learned.
+
+        ``f(x) = w'phi(x)`` and what the points cannot represent, with ``w ~ N(0, I)`` before
+        anything is learned: the weights of the linear part, then those of the points.
+        """
+        phi, _ = self._project(matrix(inputs, self.n_features, "inputs"), self._basis())
+        return phi
+
+    @exclusive
+    def whitened_slopes(self, inputs: ArrayLike) -> np.ndarray:
+        """Return ``d phi / dx`` (m, q, p) of `whitened_functions` at inputs (m, p)."""
+        x = matrix(inputs, self.n_features, "inputs")
+        n_linear = self.n_linear
+        d = self.n_features - n_linear
+        basis = self._basis()
+        slopes = np.zeros((len(x), n_linear + self.n_points, self.n_features))
+        slopes[:, :n_linear, d:] = basis.linear_root
+        if self.n_points:
+            of_points = self.point_kernel.input_gradient(self._point_features(x), basis.points)
+            for row, of_input in enumerate(of_points):
+                slopes[row, n_linear:, :d] = solve_triangular(
+                    basis.upper, of_input, trans="T", check_finite=False
+                )
+        return slopes
+
+    @property
+    def whitened_mean(self) -> np.ndarray:
+        """Posterior mean (q,) of the weights of `whitened_functions`."""
+        return self._state.whitened[: self.n_linear + self.n_points].copy()
+
+    @property
+    def whitened_root(self) -> np.ndarray:
+        """M (q, q) with ``M'M`` the posterior covariance of the weights; else it is (0, q).
+
+        It has no rows if the GP learns from its stored points alone: they fix the weights.
+        """
+        size = self.n_linear + self.n_points
+        if not self.learns_every_sample:
+            return np.zeros((0, size))
+        return np.triu(self._state.root[:size, :size])
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
         """Predict one sample x (n_features,) with its target y, in its own units, then learn it.

@@ -91,3 +91,12 @@ def gradient_covariance_of(model: Differentiable, regressors: Array) -> Array:
         )
     A = model.scaling.linear_part()
     return np.asarray(A.T @ covariance @ A)
+
+
+def slopes_by_weights(model: Differentiable, regressor: Array) -> Array:
+    """Return the derivatives (p, q) of the slopes at a regressor (p,) by the weights (q,).
+
+    The weights are those of `OnlineGP.whitened_functions`, the slopes those of `gradient_of`.
+    """
+    slopes = model.gp.whitened_slopes(model.scaling.transform(regressor[None]))[0]
+    return np.asarray((slopes @ model.scaling.linear_part()).T)

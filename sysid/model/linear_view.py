@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,10 +67,13 @@ class LinearView:
     process are jointly Gaussian, with the linear part, for given hyper-parameters. The bands are
     quantiles of responses of `N_DRAWS` equations that are drawn from this posterior: a response is
     no linear function of the coefficients, least of all close to the stability limit, where the
-    linear propagation of the covariance (the delta method) would fail. The deviations of the draws
-    are calibrated like the bands of predictions: they are multiplied by the largest factor of
-    `Model.bands`, by which errors several samples ahead were larger than predicted, if it is above
-    1. `Model.linearize` makes this object.
+    linear propagation of the covariance (the delta method) would fail.
+
+    The posterior assumes that noise enters the equation. Half of the draws are therefore taken from
+    another estimate (`by_simulation`), which assumes that noise adds to the simulated output. Where
+    the two disagree, the bands contain both. Without a record to simulate, the deviations of the
+    draws are multiplied by the largest factor of `Model.bands`, by which errors several samples
+    ahead were larger than predicted, if it is above 1. `Model.linearize` makes this object.
 
     Attributes
     ----------
@@ -91,6 +94,10 @@ class LinearView:
         ``value`` and ``std`` over output, signal and lag.
     notes
         What to know about this operating point, such as that it lies outside of the record.
+    by_simulation : LinearView or None
+        The view by the weights that the errors of the model's simulation show
+        (`sysid.model.simulation_estimate`): noise among the lags does not bias it. None: there is
+        no record, or the model cannot simulate it.
     """
 
     outputs: tuple[str, ...]
@@ -102,6 +109,7 @@ class LinearView:
     point: Mapping[str, float]
     coefficients: pd.DataFrame
     notes: tuple[str, ...] = ()
+    by_simulation: LinearView | None = field(default=None, repr=False, kw_only=True)
     #: (1 + N_DRAWS, L_y, m, m): the posterior mean, then the draws; ``[:, l - 1]`` is lag l
     A: Array = field(repr=False, kw_only=True)
     #: (1 + N_DRAWS, L_u + 1, m, n_u): ``[:, j]`` is lag j
@@ -269,6 +277,11 @@ class LinearView:
         return self._labelled(
             values, ("output", "input", "frequency"), {"frequency": ("frequency", f, unit)}
         )
+
+    def mean_response(self, frequencies: Array) -> NDArray[np.complex128]:
+        """Return the frequency response (n, m, n_u) of the mean at frequencies (n,)."""
+        z = np.exp(2j * np.pi * frequencies * self.sampling_time)
+        return replace(self, A=self.A[:1], B=self.B[:1])._transfer(z)[0]
 
     def step_response(self, n_samples: int | None = None) -> xr.Dataset:
         """Return the responses to a unit step of each input at time zero, with 95 % bands.
@@ -548,15 +561,22 @@ def _companion(A: Array) -> Array:
     return companion
 
 
+class Coefficients(NamedTuple):
+    """Gaussian distribution of p coefficients of a difference equation."""
+
+    mean: Array  # (p,)
+    root: Array  # R (p, r), R R' = covariance; without columns if the coefficients are certain
+
+
 def view_of_coefficients(
     outputs: tuple[str, ...],
     inputs: tuple[str, ...],
     features: Mapping[str, tuple[tuple[str, int], ...]],
-    means: Mapping[str, Array],
-    roots: Mapping[str, Array],
+    posterior: Mapping[str, Coefficients],
+    by_simulation: Mapping[str, Coefficients] | None = None,
     **facts: Any,
 ) -> LinearView:
-    """Return the linear view of difference equations with Gaussian coefficients.
+    """Return the linear view of difference equations with uncertain coefficients.
 
     Parameters
     ----------
@@ -564,44 +584,99 @@ def view_of_coefficients(
         Names of the signals.
     features
         Signals and lags of the coefficients of each output, each pair once.
-    means
-        Mean (p,) of the coefficients of each output.
-    roots
-        R (p, p) of each output, ``R R' = cov``; without columns if the coefficients are certain.
+    posterior
+        Distribution of the coefficients of each output.
+    by_simulation
+        Another distribution of the coefficients of some outputs, as probable as the first one: half
+        of the draws are taken from it. The mean of the view is that of the first.
     **facts
         Other fields of `LinearView`.
     """
-    generator = np.random.default_rng(DRAW_SEED)
-    is_certain = not any(root.size for root in roots.values())
+    others = dict(by_simulation or {})
+    is_certain = not any(known.root.size for known in (*posterior.values(), *others.values()))
     n_draws = 0 if is_certain else N_DRAWS
-    n_output_lags = 0
-    n_input_lags = 0
+    _check_number_of_poles(outputs, features)
+    generator = np.random.default_rng(DRAW_SEED)
+    equations = {}
+    stds = {}
+    for output in outputs:
+        mean, root = posterior[output]
+        draws = _draw(generator, posterior[output], n_draws)
+        variance = np.square(root).sum(axis=1)
+        if output in others:
+            other = others[output]
+            # every other draw, so that any first ones are a fair sample
+            draws[1::2] = _draw(generator, other, n_draws)[1::2]
+            of_other = np.square(other.root).sum(axis=1)
+            variance = 0.5 * (variance + of_other) + 0.25 * np.square(other.mean - mean)
+        equations[output] = np.vstack([mean, draws])
+        stds[output] = np.sqrt(variance)
+    second = None
+    if others:
+        second = view_of_coefficients(outputs, inputs, features, {**posterior, **others}, **facts)
+    rows = [
+        (output, name, lag, value, std)
+        for output in outputs
+        for (name, lag), value, std in zip(
+            features[output], posterior[output].mean, stds[output], strict=True
+        )
+    ]
+    table = pd.DataFrame(rows, columns=["output", "signal", "lag", "value", "std"])
+    table = table.set_index(["output", "signal", "lag"])
+    A, B = _matrices(outputs, inputs, features, equations)
+    return LinearView(outputs, inputs, coefficients=table, by_simulation=second, A=A, B=B, **facts)
+
+
+def _draw(generator: np.random.Generator, known: Coefficients, n_draws: int) -> Array:
+    """Return draws (n_draws, p) of coefficients."""
+    normal = generator.standard_normal((n_draws, known.root.shape[1]))
+    return np.asarray(known.mean + normal @ known.root.T)
+
+
+def _largest_lags(
+    outputs: tuple[str, ...], features: Mapping[str, tuple[tuple[str, int], ...]]
+) -> tuple[int, int]:
+    """Return the largest lag of the outputs, and that of the inputs."""
+    of_outputs = 0
+    of_inputs = 0
     for of_output in features.values():
         for name, lag in of_output:
             if name in outputs:
-                n_output_lags = max(n_output_lags, lag)
+                of_outputs = max(of_outputs, lag)
             else:
-                n_input_lags = max(n_input_lags, lag)
+                of_inputs = max(of_inputs, lag)
+    return of_outputs, of_inputs
+
+
+def _check_number_of_poles(
+    outputs: tuple[str, ...], features: Mapping[str, tuple[tuple[str, int], ...]]
+) -> None:
+    """Raise UserError for more poles than can be computed."""
+    n_output_lags, _ = _largest_lags(outputs, features)
     if n_output_lags * len(outputs) > MAX_POLES:
         raise UserError(
             f"linearize: the largest lag of {len(outputs)} outputs is {n_output_lags}, which makes "
             f"{n_output_lags * len(outputs)} poles, expected at most {MAX_POLES}: identify a model "
             "with smaller lags, at a longer sampling time"
         )
-    A = np.zeros((1 + n_draws, n_output_lags, len(outputs), len(outputs)))
-    B = np.zeros((1 + n_draws, n_input_lags + 1, len(outputs), len(inputs)))
-    rows = []
+
+
+def _matrices(
+    outputs: tuple[str, ...],
+    inputs: tuple[str, ...],
+    features: Mapping[str, tuple[tuple[str, int], ...]],
+    equations: Mapping[str, Array],
+) -> tuple[Array, Array]:
+    """Return the coefficients (d, p) of each output as `LinearView.A` and `LinearView.B`."""
+    n_output_lags, n_input_lags = _largest_lags(outputs, features)
+    d = len(equations[outputs[0]])
+    A = np.zeros((d, n_output_lags, len(outputs), len(outputs)))
+    B = np.zeros((d, n_input_lags + 1, len(outputs), len(inputs)))
     for i, output in enumerate(outputs):
-        root = roots[output]
-        normal = generator.standard_normal((n_draws, root.shape[1]))
-        drawn = np.vstack([means[output], means[output] + normal @ root.T])
-        stds = np.sqrt(np.square(root).sum(axis=1))
         for column, (name, lag) in enumerate(features[output]):
+            values = equations[output][:, column]
             if name in outputs:
-                A[:, lag - 1, i, outputs.index(name)] = drawn[:, column]
+                A[:, lag - 1, i, outputs.index(name)] = values
             else:
-                B[:, lag, i, inputs.index(name)] = drawn[:, column]
-            rows.append((output, name, lag, drawn[0, column], stds[column]))
-    table = pd.DataFrame(rows, columns=["output", "signal", "lag", "value", "std"])
-    table = table.set_index(["output", "signal", "lag"])
-    return LinearView(outputs, inputs, coefficients=table, A=A, B=B, **facts)
+                B[:, lag, i, inputs.index(name)] = values
+    return A, B

@@ -398,7 +398,8 @@ class Model:
             - A number: the time of a sample of `record` [s].
             - A regressor (p,), or the values of all features by name, ``{"y[k-1]": 1.0, ...}``.
         record : xarray.Dataset, optional
-            Record that a time refers to.
+            Record that a time refers to. It is also simulated, so that the bands contain what the
+            errors of the simulation show (`LinearView.by_simulation`); this takes seconds.
 
         Raises
         ------
@@ -409,8 +410,8 @@ class Model:
         Warns
         -----
         UserWarning
-            The point lies outside of the stored points, or the model knows little there; see
-            `LinearView.notes`.
+            The point lies outside of the stored points, the model knows little there, or errors of
+            one step and of the simulation show different responses; see `LinearView.notes`.
         """
         return linearize([self], at, record=record)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -18,9 +19,11 @@ from sysid.model.gradient import (
     Differentiable,
     gradient_covariance_of,
     gradient_of,
+    slopes_by_weights,
     weights_of,
 )
-from sysid.model.linear_view import LinearView, view_of_coefficients
+from sysid.model.linear_view import Coefficients, LinearView, view_of_coefficients
+from sysid.model.simulation_estimate import SimulationEstimate, estimates_by_simulation
 from sysid.narx.lags import Target
 from sysid.narx.record import read_records
 
@@ -44,8 +47,17 @@ MAX_NAMES_SHOWN = 6
 #: a signal at the end of its range is not outside of it: a fraction of the range [-]
 RANGE_TOLERANCE = 1e-6
 
+#: the estimates by one step and by simulation disagree if the median difference of their frequency
+#: responses exceeds this, in magnitude [dB] or in phase [deg]
+MAX_DISAGREEMENT_DB = 1.0
+MAX_DISAGREEMENT_DEG = 5.0
+#: frequencies at which they are compared: those whose gain is at least this fraction of the largest
+COMPARED_GAIN_FRACTION = 0.1
+
 #: smallest and largest value of signals, by name
 Ranges = Mapping[str, tuple[float, float]]
+#: estimates by simulation, by output; None: the model cannot simulate the record
+Estimates = Mapping[str, SimulationEstimate | None]
 
 
 class Point(NamedTuple):
@@ -63,6 +75,8 @@ def linearize(
     record: xr.Dataset | None = None,
     ranges: Ranges | None = None,
     of_ranges: str = "the learned records",
+    simulated: xr.Dataset | None = None,
+    estimates: Estimates | None = None,
 ) -> LinearView | list[LinearView]:
     """Return the linear view of models of one plant, one for each output; see `Model.linearize`.
 
@@ -77,11 +91,18 @@ def linearize(
         known.
     of_ranges
         What has these ranges, in notes.
+    simulated
+        Record that is simulated for the bands; None: `record`, if it is given.
+    estimates
+        What `estimates_by_simulation` returns for this record, if it is known already.
     """
+    simulated = record if simulated is None else simulated
     with ExitStack() as stack:
         for model in models:
             stack.enter_context(model.gp.lock)
-        family = _Family(models, ranges or {}, of_ranges)
+        if estimates is None and simulated is not None:
+            estimates = estimates_by_simulation(models, simulated)
+        family = _Family(models, ranges or {}, of_ranges, estimates or {})
         points, is_single = family.points(at, record)
         views = [family.view(point) for point in points]
     for view in views:
@@ -107,8 +128,15 @@ def ranges_of_records(records: Sequence[xr.Dataset]) -> Ranges:
 class _Family:
     """Models of one plant, with the names of its signals."""
 
-    def __init__(self, models: Sequence[Differentiable], ranges: Ranges, of_ranges: str) -> None:
+    def __init__(
+        self,
+        models: Sequence[Differentiable],
+        ranges: Ranges,
+        of_ranges: str,
+        estimates: Estimates,
+    ) -> None:
         self.models = tuple(models)
+        self.estimates = estimates
         self.ranges = ranges
         self.of_ranges = of_ranges
         self.outputs = tuple(model.narx.target for model in models)
@@ -484,16 +512,18 @@ class _Family:
         """Return the linear view at a point, with notes on where the models know little."""
         outside = [f"{note}: the model extrapolates" for note in self._notes(point.regressors)]
         notes = (*outside, *self._notes_of_knowledge(point))
-        return self._view(point, notes, with_posterior=True)
+        view = self._view(point, notes, with_posterior=True)
+        if view.by_simulation is None:
+            return view
+        return replace(view, notes=(*notes, *notes_of_disagreement(view, view.by_simulation)))
 
     def _view(self, point: Point, notes: tuple[str, ...], *, with_posterior: bool) -> LinearView:
         features = {}
-        means = {}
-        roots = {}
+        posterior = {}
+        by_simulation = {}
         for output, model, weights, x in zip(
             self.outputs, self.models, self.weights, point.regressors, strict=True
         ):
-            gradient = gradient_of(model, weights, x[None])[0]
             own = dict.fromkeys(model.narx.features)
             if model.narx.predict is Target.change:
                 own |= {(output, 1): None}
@@ -502,20 +532,31 @@ class _Family:
             joined = np.zeros((len(own), model.narx.n_features))
             for column, feature in enumerate(model.narx.features):
                 joined[features[output].index(feature), column] = 1.0
-            means[output] = joined @ gradient
+            mean = joined @ gradient_of(model, weights, x[None])[0]
             if model.narx.predict is Target.change:
-                means[output][features[output].index((output, 1))] += 1.0
-            roots[output] = np.zeros((len(own), 0))
-            if with_posterior:
-                covariance = joined @ gradient_covariance_of(model, x[None])[0] @ joined.T
-                roots[output] = calibration_of(model) * _root(covariance)
+                mean[features[output].index((output, 1))] += 1.0
+            if not with_posterior:
+                posterior[output] = Coefficients(mean, np.zeros((len(own), 0)))
+                continue
+            covariance = joined @ gradient_covariance_of(model, x[None])[0] @ joined.T
+            estimate = self.estimates.get(output)
+            if estimate is None:
+                posterior[output] = Coefficients(mean, calibration_of(model) * _root(covariance))
+                continue
+            posterior[output] = Coefficients(mean, _root(covariance))
+            slopes = joined @ slopes_by_weights(model, x)
+            learned = slopes @ model.gp.whitened_root.T
+            unknown = _root(covariance - learned @ learned.T)  # what no weights can represent
+            by_simulation[output] = Coefficients(
+                mean + slopes @ estimate.change, np.hstack([slopes @ estimate.root, unknown])
+            )
         dt = self.models[0].origin.sampling_time
         return view_of_coefficients(
             self.outputs,
             self.inputs,
             features,
-            means,
-            roots,
+            posterior,
+            by_simulation,
             units=self.units,
             sampling_time=1.0 if dt is None else dt,
             time_unit="samples" if dt is None else "s",
@@ -569,8 +610,34 @@ class _Family:
         return notes
 
 
+def notes_of_disagreement(view: LinearView, by_simulation: LinearView) -> list[str]:
+    """Return which responses differ between the estimates by one step and by simulation."""
+    f = view.default_frequencies()
+    of_step = view.mean_response(f)
+    of_simulation = by_simulation.mean_response(f)
+    notes = []
+    for i, output in enumerate(view.outputs):
+        for j, input in enumerate(view.inputs):
+            gains = np.abs(of_step[:, i, j])
+            compared = gains > COMPARED_GAIN_FRACTION * gains.max()
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = of_simulation[compared, i, j] / of_step[compared, i, j]
+                decibels = float(np.median(np.abs(20 * np.log10(np.abs(ratio)))))
+            degrees = float(np.median(np.abs(np.degrees(np.angle(ratio)))))
+            if decibels > MAX_DISAGREEMENT_DB or degrees > MAX_DISAGREEMENT_DEG:
+                notes.append(
+                    f"the transfer from {input} to {output} is uncertain: errors of one step and "
+                    f"of the simulation show responses that differ by {decibels:.1f} dB and "
+                    f"{degrees:.0f} deg (medians); noise among the lags biases the former: "
+                    "compare by_simulation"
+                )
+    return notes
+
+
 def calibration_of(model: Differentiable) -> float:
     """Return the factor by which the deviations of the coefficients of a model are multiplied.
+
+    It is used where no record shows how well the model simulates.
 
     The posterior assumes that the errors of a sample are white and the hyper-parameters known. The
     errors several samples ahead show where this is too bold: in them errors of the coefficients

@@ -701,8 +701,8 @@ class Orders:
     @property
     def has_automatic_delays(self) -> bool:
         """Whether the lags of any input begin with its dead time."""
-        is_number = isinstance(self.nk, int | str)
-        return AUTOMATIC_FIRST_LAG in ((self.nk,) if is_number else self.nk)  # type: ignore[operator]
+        first_lags = (self.nk,) if isinstance(self.nk, int | str) else self.nk
+        return AUTOMATIC_FIRST_LAG in first_lags
 
     def delayed_inputs(self, inputs: Sequence[str]) -> list[str]:
         """Return the inputs whose lags begin with their dead times."""

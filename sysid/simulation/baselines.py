@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.gp.mean import linear_fit
-from sysid.model.linear_view import LinearView, view_of_coefficients
+from sysid.model.linear_view import Coefficients, LinearView, view_of_coefficients
 from sysid.narx.lags import Narx, Target
 from sysid.narx.record import Record, read_records, read_signals
 from sysid.narx.window import LagWindow
@@ -309,8 +309,7 @@ class LinearArx(Baseline):
             (target,),
             (*narx.input_names, *others),
             {target: names},
-            {target: means},
-            {target: np.zeros((len(names), 0))},
+            {target: Coefficients(means, np.zeros((len(names), 0)))},
             units=dict(units or {}),
             sampling_time=1.0 if sampling_time is None else sampling_time,
             time_unit="samples" if sampling_time is None else "s",

@@ -5,6 +5,7 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.report.page import describe_linearly
+from experiments.validate.report import tabulate_linear_views
 from helpers.records import (
     ONE_STEP_ONLY,
     make_model,
@@ -70,6 +71,45 @@ def test_linear_view_of_a_simulated_plant_is_close_to_the_truth(silverbox, tmp_p
     assert {"magnitude", "magnitude_low", "phase_high", "true_magnitude"} <= set(response)
     assert groups["linear_view_1_step"].sizes["time"] > 20
     assert min(imread(tmp_path / "linear_view.png").shape[:2]) > 800
+
+
+def test_the_log_has_a_short_table_of_the_views(silverbox, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        content = run_validate(
+            tmp_path,
+            f"model={silverbox}",
+            *SYSTEM,
+            "linear=true",
+            "horizons=[1]",
+            "propagation=mean_only",
+        )
+    messages = [record.getMessage() for record in caplog.records]
+    title = messages.index("Linear view of output_voltage by input_voltage, gain in V per V")
+    header = messages[title + 2].split()
+    assert header[:5] == ["at", "gain", "from", "to", "time"]
+    for view, row in zip(content["linear_view"], messages[title + 3 : title + 6], strict=True):
+        numbers = row.split()
+        at = view["operating_point"]["input_voltage"]
+        assert float(numbers[0]) == pytest.approx(at, rel=1e-3)
+        assert float(numbers[1]) == pytest.approx(view["static_gain"], rel=1e-2)
+        assert float(numbers[5]) == pytest.approx(view["true_static_gain"], rel=1e-2)
+        assert float(numbers[-1]) == pytest.approx(100 * view["coverage_phase"], abs=0.5)
+    assert max(map(len, messages[title : title + 6])) <= 100
+
+
+def test_a_table_has_dashes_where_there_is_no_gain_and_no_constant_input():
+    entry = {
+        "input": "u",
+        "operating_point": {"u[k-1]": 2.0},
+        "quantile": 0.1,
+        "static_gain": None,
+        "static_gain_low": None,
+        "static_gain_high": None,
+        "response_time": None,
+        "time_unit": "s",
+    }
+    table = tabulate_linear_views([entry], has_truth=False)
+    assert table.splitlines()[1].split() == ["10", "%", "-", "-", "-", "-"]
 
 
 def test_linear_view_of_records_has_no_truth(tmp_path):

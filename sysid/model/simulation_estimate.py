@@ -1,0 +1,214 @@
+"""What the errors of a simulation say about the function of a model, beside those of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from sysid.arrays import Array
+from sysid.model.gradient import Differentiable, gradient_of, weights_of
+from sysid.narx.lags import Target
+from sysid.narx.record import Record, read_records
+
+#: samples of a record that are simulated, at most: the last ones of its longest complete part
+MAX_SIMULATED_SAMPLES = 4000
+#: with fewer samples than this there is no estimate
+MIN_SIMULATED_SAMPLES = 100
+#: steps of the Gauss-Newton method, at most
+MAX_STEPS = 2
+#: shortest step, as a fraction of the full one
+LEAST_STEP_FRACTION = 0.1
+#: parts of the simulation whose sums of scores show the covariance of coloured errors
+N_SCORE_BLOCKS = 30
+#: a simulation has run away beyond the range of the output by this many ranges
+MAX_RANGES_BEYOND = 10.0
+
+
+class SimulationEstimate(NamedTuple):
+    """Estimate of the q weights of `OnlineGP.whitened_functions` from errors of a simulation."""
+
+    change: Array  # (q,) estimate minus posterior mean of the model
+    root: Array  # R (q, r), R R' = covariance of the estimate
+
+
+def estimates_by_simulation(
+    models: Sequence[Differentiable], record: xr.Dataset
+) -> dict[str, SimulationEstimate | None]:
+    """Return `estimate_by_simulation` of models on a record, by their outputs."""
+    return {model.narx.target: estimate_by_simulation(model, record) for model in models}
+
+
+def estimate_by_simulation(model: Differentiable, record: xr.Dataset) -> SimulationEstimate | None:
+    """Estimate the weights of a model again, from the errors of its simulation of a record.
+
+    A model learns from errors of one step, as if noise entered the equation. Noise of a sensor
+    enters the lags, too, which biases the estimate (errors in variables). With the inputs and the
+    first lags of the record the model is simulated; its errors r have no noise among the lags.
+    With their derivatives ``J = -dr/dw`` by the weights w, whose prior is N(0, I), steps of the
+    Gauss-Newton method lower ``|r|^2 / s^2 + |w|^2``, ``s^2 = mean(r^2)``::
+
+        H = J'J / s^2 + I,   w <- w + H^-1 (J'r / s^2 - w)
+
+    Disturbances of the plant colour r. Therefore the covariance is ``H^-1 (B B' + I) H^-1``: the
+    columns of B are sums of the scores ``J_k r_k / s^2`` over blocks of samples, within which r may
+    be correlated (a sandwich covariance by blocks; White, Econometrica 50, 1982; Newey and West,
+    Econometrica 55, 1987). J is that of the model's own simulation in all steps. Other outputs
+    among the lags are measured ones.
+
+    Parameters
+    ----------
+    model : Differentiable
+    record : xarray.Dataset
+        Its longest part without missing samples is simulated, the last `MAX_SIMULATED_SAMPLES`.
+
+    Returns
+    -------
+    SimulationEstimate or None
+        None: the model does not feed its output back, the record is too short, or the model cannot
+        simulate it: the errors are larger than those of a constant. Or there are no errors.
+    """
+    simulation = _Simulation.of(model, record)
+    if simulation is None:
+        return None
+    weights = model.gp.whitened_mean
+    first = simulation.run(weights)
+    if first is None or not 0 < np.mean(first.errors**2) <= np.var(simulation.measured):
+        return None
+    J = simulation.sensitivities(first.regressors)
+    identity = np.eye(len(weights))
+    errors = first.errors
+    estimate = weights
+    for _ in range(MAX_STEPS):
+        noise_variance = np.mean(errors**2)
+        H = J.T @ J / noise_variance + identity
+        step = np.linalg.solve(H, J.T @ errors / noise_variance - estimate)
+        tried = _search(simulation, estimate, step, errors)
+        if tried is None:
+            break
+        estimate, errors = tried
+    noise_variance = np.mean(errors**2)
+    H = J.T @ J / noise_variance + identity
+    scores = J * (errors / noise_variance)[:, None]
+    blocks = np.array_split(scores, N_SCORE_BLOCKS)
+    sums = np.array([block.sum(axis=0) for block in blocks]).T
+    root = np.linalg.solve(H, np.hstack([sums, identity]))
+    return SimulationEstimate(estimate - weights, root)
+
+
+def _search(
+    simulation: _Simulation, weights: Array, step: Array, errors: Array
+) -> tuple[Array, Array] | None:
+    """Return weights (q,) with a smaller criterion, and their errors (n,); None: there are none.
+
+    The step is halved until the simulation improves.
+    """
+    noise_variance = np.mean(errors**2)
+    known = len(errors) + weights @ weights
+    fraction = 1.0
+    while fraction > LEAST_STEP_FRACTION:
+        tried = weights + fraction * step
+        run = simulation.run(tried)
+        if run is not None:
+            criterion = run.errors @ run.errors / noise_variance + tried @ tried
+            if criterion < known:
+                return tried, run.errors
+        fraction /= 2
+    return None
+
+
+class _Run(NamedTuple):
+    """Errors (n,) of a simulation, and its regressors (n, p)."""
+
+    errors: Array
+    regressors: Array
+
+
+class _Simulation:
+    """Simulation of a model on the samples of a record."""
+
+    def __init__(self, model: Differentiable, signals: dict[str, Array]) -> None:
+        narx = model.narx
+        self.model = model
+        self.n_past = narx.max_lag
+        self.output = signals[narx.target]
+        self.measured = self.output[self.n_past :]
+        n = len(self.measured)
+        columns = [
+            signals[name][self.n_past - lag : self.n_past - lag + n] for name, lag in narx.features
+        ]
+        self.regressors = np.stack(columns, axis=1)
+        own = [
+            (column, lag) for column, (name, lag) in enumerate(narx.features) if name == narx.target
+        ]
+        self.own_columns = np.array([column for column, _ in own], dtype=np.intp)
+        self.own_lags = np.array([lag for _, lag in own], dtype=np.intp)
+        self.predicts_change = narx.predict is Target.change
+
+    @classmethod
+    def of(cls, model: Differentiable, record: xr.Dataset) -> _Simulation | None:
+        """Return the simulation of a record; None if there is none."""
+        narx = model.narx
+        (read,) = read_records(record, narx.signals)
+        part = _longest_complete_part(read)
+        n = part.stop - part.start - narx.max_lag
+        feeds_back = any(name == narx.target for name, _ in narx.features)
+        if n < MIN_SIMULATED_SAMPLES or not feeds_back or not model.gp.n_points:
+            return None
+        if n > MAX_SIMULATED_SAMPLES:
+            part = slice(part.stop - MAX_SIMULATED_SAMPLES - narx.max_lag, part.stop)
+        return cls(model, {name: read.signals[name][part] for name in narx.signals})
+
+    def run(self, weights: Array) -> _Run | None:
+        """Simulate with the weights (q,) of the functions; None if the simulation runs away."""
+        model = self.model
+        low, high = float(self.output.min()), float(self.output.max())
+        beyond = MAX_RANGES_BEYOND * (high - low)
+        output = self.output.copy()
+        regressors = self.regressors.copy()
+        for k in range(len(self.measured)):
+            now = self.n_past + k
+            regressors[k, self.own_columns] = output[now - self.own_lags]
+            row = regressors[k : k + 1]
+            phi = model.gp.whitened_functions(model.scaling.transform(row))[:, 0]
+            value = model.mean(row)[0] + weights @ phi
+            if self.predicts_change:
+                value += output[now - 1]
+            if not low - beyond < value < high + beyond:
+                return None
+            output[now] = np.clip(value, *model.limits)
+        return _Run(self.measured - output[self.n_past :], regressors)
+
+    def sensitivities(self, regressors: Array) -> Array:
+        """Return ``J = dy/dw`` (n, q) of the simulated output at its regressors (n, p).
+
+        ``J[k] = phi[k] + sum_l a_l[k] J[k-l]`` with the derivatives a_l of the model by its lags.
+
+        """
+        model = self.model
+        phi = model.gp.whitened_functions(model.scaling.transform(regressors)).T
+        slopes = gradient_of(model, weights_of(model), regressors)
+        n = len(regressors)
+        n_lags = max(int(self.own_lags.max()), 1)
+        of_lags = np.zeros((n, n_lags))
+        for column, lag in zip(self.own_columns, self.own_lags, strict=True):
+            of_lags[:, lag - 1] += slopes[:, column]
+        if self.predicts_change:
+            of_lags[:, 0] += 1.0
+        lags = 1 + np.flatnonzero(np.any(of_lags, axis=0))
+        J = np.zeros((n_lags + n, phi.shape[1]))
+        for k in range(n):
+            J[n_lags + k] = phi[k] + of_lags[k, lags - 1] @ J[n_lags + k - lags]
+        return J[n_lags:]
+
+
+def _longest_complete_part(record: Record) -> slice:
+    """Return the longest part of a record in which all signals are known."""
+    is_known = np.concatenate([[False], ~record.missing(), [False]])
+    edges = np.flatnonzero(np.diff(is_known.astype(np.int8))).reshape(-1, 2)
+    if not len(edges):
+        return slice(0, 0)
+    begin, end = edges[np.argmax(edges[:, 1] - edges[:, 0])].tolist()
+    return slice(begin, end)
