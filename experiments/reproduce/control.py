@@ -88,7 +88,7 @@ PI_RUNS: dict[str, tuple[PISetting, ...]] = {
     SHIPPED_PI: tuple(PISetting(0.0, 1.0, 1.0, offset) for offset in LARGE_OFFSETS),
     PREHEATING_PI: tuple(
         PISetting(preheat, 1.0, 1.0, offset)
-        for preheat in (1.0, 2.0, 3.0, 4.0, 6.0)
+        for preheat in (1.0, 2.0, 4.0, 6.0, 8.0, 12.0)
         for offset in LARGE_OFFSETS
     ),
     TUNED_PI: tuple(

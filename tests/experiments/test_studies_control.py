@@ -295,6 +295,26 @@ def test_a_study_without_results_has_empty_tables(tmp_path):
         assert render(draw, "png")["png"]
 
 
+def test_a_line_is_learned_as_by_least_squares():
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=800)
+    y = np.zeros(800)
+    for k in range(2, 800):
+        y[k] = 1.5 * y[k - 1] - 0.6 * y[k - 2] + 0.5 * u[k - 1] + 0.1 * rng.normal()
+    narx = sysid.Narx({"y": 2}, {"u": 2}, predict="value")
+    rows = narx.dataset(sysid.make_record({"u": u, "y": y}, name="stub", sampling_time=1.0))
+    x = rows["regressor"].values
+    target = rows["target"].values
+    settings = control_loops.MODELS[control.LINE].settings(sysid.Always(), 0)
+    assert settings.with_linear_lags(narx) == narx
+    identification = sysid.Identification(narx, settings)
+    identification.observe_many(x[:700], target[:700])
+    found, _ = identification.require_model().predict(x[700:])
+    with_constant = np.column_stack([np.ones(len(x)), x])
+    solution = np.linalg.lstsq(with_constant[:700], target[:700], rcond=None)[0]
+    np.testing.assert_allclose(found, with_constant[700:] @ solution, atol=0.01)
+
+
 def test_the_table_of_the_clogged_radiator_compares_errors_of_all_samples(tmp_path):
     plan = make_plan(tmp_path, control.CLOGGING, seeds=1)
     errors = {control.ONLINE: 0.06, control.CHANGED_FROM_START: 0.05, control.FROZEN: np.nan}
