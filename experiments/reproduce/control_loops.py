@@ -195,6 +195,7 @@ class HeatingTask(NamedTuple):
 
     n_before: int  # samples before its first plan, in which the PI controller heats
     margin: float = 0.0  # of the lower limit of its plans above that of the comfort band [K]
+    violation: float = 1.0  # price of a violated limit, for each K and sample
     probability: float | None = None  # of a limit that is tightened by the band; None: by nothing
     system: simulators.Building = simulators.Building()
 
@@ -204,7 +205,8 @@ def heat_by_plans(
 ) -> ControlledRun:
     """Run the building under a predictive controller."""
     system = task.system
-    policy = replace(BUILDING_POLICY, start=task.n_before * system.dt)
+    start = task.n_before * system.dt
+    policy = replace(BUILDING_POLICY, start=start, violation=task.violation)
     if task.probability is not None:
         policy = replace(policy, tightening=None, probability=task.probability)
     if model.knows_plant:

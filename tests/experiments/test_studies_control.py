@@ -57,7 +57,7 @@ def test_each_run_is_kept_in_a_file_of_its_own(tmp_path):
         assert {number for other, number in of_heating if other == name} == set(range(len(runs)))
     for name in {*control_loops.MODELS} - {control.FORGETTING}:
         numbers = {number for other, number in of_heating if other == name}
-        assert numbers == set(range(len(control.MARGINS)))
+        assert numbers == set(range(len(control.PLAN_RUNS)))
 
 
 @pytest.mark.parametrize(("given", "seeds"), [("null", 3), ("10", 10), ("1", 1)])
@@ -157,9 +157,9 @@ def test_errors_of_plans_are_those_of_the_samples_that_were_planned():
 @pytest.mark.parametrize("controller", [control.ONLINE, control.FROZEN, control.LINE])
 def test_plans_of_a_learned_model_keep_the_band(controller):
     sizes = control.QUICK_SIZES
-    unit = Unit("control", control.HEATING, 0, control.name_part(controller, 2))
+    unit = Unit("control", control.HEATING, 0, control.name_part(controller, 0))
     row = control.run_heating(unit, sizes)
-    assert row["margin"] == control.MARGINS[2]
+    assert (row["margin"], row["violation"]) == control.PLAN_RUNS[0]
     assert row["fallback"] < 0.2
     assert row["rmse_1"] < 0.3
     assert 5 < row["heat"] < 200
@@ -171,6 +171,21 @@ def test_the_true_plant_is_predicted_up_to_the_process_noise():
     assert row["fallback"] == 0.0
     assert 0.01 < row["rmse_1"] < 0.1  # the noise of a sample is about 0.04 K
     assert row["discomfort"] < 2.0
+
+
+def test_a_lower_price_of_a_violation_saves_heat():
+    sizes = control.QUICK_SIZES
+    rows = [
+        control.run_heating(
+            Unit("control", control.HEATING, 0, control.name_part(control.KNOWING, number)), sizes
+        )
+        for number in range(len(control.PLAN_RUNS))
+    ]
+    heats = [row["heat"] for row in rows]
+    degree_hours = [row["discomfort"] for row in rows]
+    assert heats == sorted(heats, reverse=True)
+    assert degree_hours == sorted(degree_hours)
+    assert heats[-1] < heats[0]
 
 
 def test_a_frozen_model_is_the_one_at_the_first_plan():
