@@ -105,8 +105,8 @@ class PlanSetting(NamedTuple):
     violation: float  # price of a violated limit, for each K and sample
 
 
-#: Runs of each predictive controller. At a price of about 0.002 a violation costs as much as the hot
-#: water that it saves.
+#: Runs of each predictive controller. At a price of about 0.002 a violation costs as much as the
+#: hot water that it saves.
 PLAN_RUNS = (
     PlanSetting(0.1, 1.0),
     PlanSetting(0.0, 1.0),
