@@ -19,7 +19,9 @@ scales of the signals. It is found in three steps.
    of the American Statistical Association 88, 1993). A candidate of an input is wrong if the
    outputs do not answer to it: the model predicts a clear answer, and the residuals contradict it.
    Where the output answers in the direction of the candidate, but less than the model predicts, the
-   plant may saturate, and the value stays.
+   plant may saturate, and the value stays. Where the linear model predicts no clear answer, the
+   plant may answer to the square of the input: a candidate is wrong, too, if a model with squares
+   predicts a clear answer, and the outputs are those of ordinary values.
 
 Values of which the record does not tell whether they are wrong stay as they are, unless they are
 far beyond everything else.
@@ -163,6 +165,14 @@ MIN_CONTRADICTED_FRACTION = 0.4
 #: exceeds its uncertainty this many times.
 MIN_ANSWER_FRACTION = 0.1
 MIN_ANSWER_STDS = 2.5
+
+#: The outputs are those of ordinary values of an input if their answer, by a model with squares, is
+#: at least and at most this many of its standard deviations. A square is never far below its mean.
+#: The answers to all candidates together exceed their standard deviation at most this many times: a
+#: plant that saturates answers to real values, but to any fraction of what a square predicts.
+MIN_ORDINARY_STDS = -2.5
+MAX_ORDINARY_STDS = 6.0
+MAX_JOINT_ORDINARY_STDS = 2.0
 
 #: A value of which the outputs tell nothing is wrong if it is this many times as far from the mean
 #: as the quantiles of the signal.
@@ -433,6 +443,7 @@ def _find(
         unknown = wrong
         if is_settled:
             break
+    _decide_by_squares(signals, models, moving_inputs, unknown)
     return unknown, n_lags
 
 
@@ -443,6 +454,56 @@ _Masks = dict[str, list[NDArray[np.bool_]]]
 def _count(masks: _Masks) -> int:
     """Return the number of values that are meant."""
     return sum(int(mask.sum()) for of_records in masks.values() for mask in of_records)
+
+
+def _decide_by_squares(
+    signals: Mapping[str, _Signal], models: Sequence[_Model], inputs: Sequence[str], wrong: _Masks
+) -> None:
+    """Mark values of inputs that only a model with the squares of the inputs contradicts.
+
+    It decides about the candidates to which the linear models predict no clear answer.
+    """
+    undecided: _Masks = {}
+    for name in inputs:
+        undecided[name] = []
+        for record, is_candidate in enumerate(signals[name].is_candidate):
+            is_undecided = is_candidate & ~wrong[name][record]
+            for k in np.flatnonzero(is_undecided).tolist():
+                is_undecided[k] = not any(_is_clear(model, [name], record, k) for model in models)
+            undecided[name].append(is_undecided)
+    if not models or not _count(undecided):
+        return
+    all_signals = dict(signals)
+    unknown = dict(wrong)
+    square_of = {name: f"{name}^2" for name in inputs}
+    for name, square in square_of.items():
+        all_signals[square] = signals[name].squared()
+        unknown[name] = signals[name].is_candidate
+        unknown[square] = signals[name].is_candidate
+    with_squares = []
+    for linear in models:
+        model = _Model(all_signals, linear.output, [*inputs, *square_of.values()])
+        if model.fit(unknown):
+            with_squares.append(model)
+    n_records = len(wrong[models[0].output])
+    estimates = [
+        [model.estimate(record, unknown) for record in range(n_records)] for model in with_squares
+    ]
+    for name, square in square_of.items():
+        ordinary = []
+        answers = []
+        for record, is_undecided in enumerate(undecided[name]):
+            for k in np.flatnonzero(is_undecided).tolist():
+                clear = _clear_evidence(with_squares, estimates, [name, square], record, k)
+                if not clear or not _are_contradicted(clear):
+                    continue
+                answer = max(clear, key=lambda one: one.power).answer
+                if MIN_ORDINARY_STDS < answer < MAX_ORDINARY_STDS:
+                    ordinary.append((record, k))
+                    answers.append(answer)
+        if sum(answers) <= MAX_JOINT_ORDINARY_STDS * np.sqrt(len(answers)):
+            for record, k in ordinary:
+                wrong[name][record][k] = True
 
 
 # --- candidates -----------------------------------------------------------------------------------
@@ -504,6 +565,22 @@ class _Signal:
             [candidate[::-1] for candidate in self.is_candidate],
             reach=self.reach,
         )
+        signal.interpolate()
+        return signal
+
+    def squared(self) -> _Signal:
+        """Return the square of the scaled signal, scaled, with the same candidates."""
+        squares = [values**2 for values in self.values]
+        usable = [
+            of_record[known & ~candidate]
+            for of_record, known, candidate in zip(
+                squares, self.is_known, self.is_candidate, strict=True
+            )
+        ]
+        joined = np.concatenate(usable)
+        std = max(float(np.std(joined)), MIN_STD)
+        scaled = [(of_record - np.mean(joined)) / std for of_record in squares]
+        signal = _Signal(scaled, self.is_known, self.is_candidate)
         signal.interpolate()
         return signal
 
@@ -982,22 +1059,15 @@ def _decide_on_input(
     answers = []
     for record, is_unknown in enumerate(unknown):
         for k in np.flatnonzero(is_unknown).tolist():
-            evidence = [
-                _evidence(model, of_records[record], signal, name, record, k)
-                for model, of_records in zip(models, estimates, strict=True)
-            ]
-            clear = [one for one in evidence if one.power > MIN_PREDICTED_POWER]
+            clear = _clear_evidence(models, estimates, [name], record, k)
             if not clear:
                 wrong[record][k] = _is_isolated(signal, record, k)
                 continue
             strongest = max(clear, key=lambda one: one.power)
-            are_contradicted = all(
-                one.contradicted > MIN_CONTRADICTED_FRACTION * one.power for one in clear
-            )
             has_answered = (
                 strongest.fraction > MIN_ANSWER_FRACTION and strongest.answer > MIN_ANSWER_STDS
             )
-            if not are_contradicted or has_answered:
+            if not _are_contradicted(clear) or has_answered:
                 continue
             contradicted.append((record, k))
             if strongest.fraction < MIN_ANSWER_FRACTION:
@@ -1015,25 +1085,64 @@ def _is_isolated(signal: _Signal, record: int, k: int) -> bool:
     return bool(abs(signal.values[record][k]) > MIN_ISOLATED_RANGES * signal.reach > 0.0)
 
 
+def _predicted_answers(model: _Model, names: Sequence[str], record: int, k: int) -> list[Array]:
+    """Return the answer of an output to sample k of each of these inputs, from that sample on."""
+    is_row = model.is_row[record][k : k + model.n_input_lags]
+    answers = []
+    for name in names:
+        signal = model.signals[name]
+        step = float(signal.values[record][k] - signal.neighbours[record][k])
+        answers.append(np.where(is_row, step * model.input_weights(name)[: len(is_row)], 0.0))
+    return answers
+
+
+def _is_clear(model: _Model, names: Sequence[str], record: int, k: int) -> bool:
+    """Return whether a model predicts a clear answer to sample k of these inputs."""
+    answer = np.sum(_predicted_answers(model, names, record, k), axis=0)
+    return bool(answer @ answer > MIN_PREDICTED_POWER * model.std**2)
+
+
+def _clear_evidence(
+    models: Sequence[_Model],
+    estimates: Sequence[Sequence[_Estimate]],
+    names: Sequence[str],
+    record: int,
+    k: int,
+) -> list[_InputEvidence]:
+    """Return what the outputs tell that, by their models, answer clearly to these inputs."""
+    return [
+        _evidence(model, of_records[record], names, record, k)
+        for model, of_records in zip(models, estimates, strict=True)
+        if _is_clear(model, names, record, k)
+    ]
+
+
+def _are_contradicted(evidence: Sequence[_InputEvidence]) -> bool:
+    """Return whether all outputs contradict an input as it was measured."""
+    return all(one.contradicted > MIN_CONTRADICTED_FRACTION * one.power for one in evidence)
+
+
 def _evidence(
-    model: _Model, estimate: _Estimate, signal: _Signal, name: str, record: int, k: int
+    model: _Model, estimate: _Estimate, names: Sequence[str], record: int, k: int
 ) -> _InputEvidence:
-    """Return what an output tells about a candidate of an input."""
-    weights = model.input_weights(name)
-    measured = model.residuals_with(estimate, name, record, k, k + 1)
-    estimated = estimate.residual[k : k + len(measured)]
-    step = float(signal.values[record][k] - signal.neighbours[record][k])
-    answer = np.where(
-        model.is_row[record][k : k + len(measured)], step * weights[: len(measured)], 0.0
-    )
+    """Return what an output tells about sample k of these inputs, which were measured together.
+
+    The model must predict an answer to it.
+    """
+    answers = _predicted_answers(model, names, record, k)
+    answer = np.sum(answers, axis=0)
     power = float(answer @ answer)
     variance = model.std**2
-    if power == 0.0:
-        return _InputEvidence(0.0, 0.0, 0.0, 0.0)
+    estimated = estimate.residual[k : k + len(answer)]
+    measured = estimated.copy()
+    for name in names:
+        measured += model.residuals_with(estimate, name, record, k, k + 1) - estimated
     contradicted = float(measured @ measured - estimated @ estimated)
     # the residuals with the measured value lack what the output has answered less than predicted
     fraction = 1.0 - float(answer @ measured) / power
-    uncertainty = float(np.sqrt(variance / power + (signal.spread / step) ** 2))
+    strongest = model.signals[names[int(np.argmax([one @ one for one in answers]))]]
+    step = float(strongest.values[record][k] - strongest.neighbours[record][k])
+    uncertainty = float(np.sqrt(variance / power + (strongest.spread / step) ** 2))
     return _InputEvidence(
         power / variance, contradicted / variance, fraction, fraction / uncertainty
     )

@@ -580,9 +580,12 @@ class Learner:
                     records[-1][-1] = report
                 elif report is not None:
                     correction = report
+            self._adapt(n_done)
             record = self._learn_piece(n_done)
             records.append(record)
             n_done += len(record)
+            if outliers.suspect is None:
+                self._adapt(n_done)
         outliers.end()
         if self._has_gate:
             self._save_pending()
@@ -610,9 +613,6 @@ class Learner:
         if adaptation is not None:
             measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
             adaptation.observe(mended.x[piece], mended.y[piece], record, measured)
-            gp = adaptation.adapted(self.model.gp, is_decided=not is_held_back)
-            if gp is not self.model.gp:
-                self.model = replace(self.model, gp=gp)
         gate_is_open = self.model.gp.gate_is_open
         has_opened = gate_is_open and not was_open and bool(record[-1]["outlier"])
         if has_opened and outliers.opening is None:
@@ -630,12 +630,28 @@ class Learner:
                 n_clipped=int(is_clipped),
             )
         outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
-        if adaptation is not None and adaptation.departed is not None:
+        return record
+
+    def _adapt(self, row: int) -> None:
+        """Test the errors before a row, if that is due, and adapt or replace the model.
+
+        No sample may be held back: one that is learned later counts, as every other one does.
+        """
+        adaptation = self.adaptation
+        if adaptation is None:
+            return
+        self._adapt_hyperparameters(adaptation)
+        if adaptation.departed is not None:
             x, y = adaptation.departed
             self._train_again(adaptation)
-            mended.learn(x, y)
-            outliers.restart(self.model.scaling, piece.stop)
-        return record
+            self.outliers.mended.learn(x, y)
+            self.outliers.restart(self.model.scaling, row)
+
+    def _adapt_hyperparameters(self, adaptation: Follower) -> None:
+        """Test the errors, if that is due, and take over new hyper-parameters."""
+        gp = adaptation.adapted(self.model.gp)
+        if gp is not self.model.gp:
+            self.model = replace(self.model, gp=gp)
 
     def _train_again(self, adaptation: Follower) -> None:
         """Replace the model by one that is trained on the samples around a departure."""
@@ -735,6 +751,8 @@ class Learner:
         self.n_undone += opening.n_samples - 1 - len(opening.returned)
         self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
         self.adaptation = opening.follower
+        if self.adaptation is not None:
+            self._adapt_hyperparameters(self.adaptation)
         for x, y in opening.returned:
             self._learn_returned(x, y)
         outliers.undo(self.model.scaling, row)
@@ -746,9 +764,7 @@ class Learner:
         if adaptation is None:
             return
         adaptation.observe(x, y, record, (x, y))
-        gp = adaptation.adapted(self.model.gp, is_decided=True)
-        if gp is not self.model.gp:
-            self.model = replace(self.model, gp=gp)
+        self._adapt_hyperparameters(adaptation)
 
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""

@@ -27,7 +27,8 @@ MIN_BLAME_GAIN = 2.0
 
 #: A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
 #: next error is at most this fraction of the square of its own error, or of the next error without
-#: the replacement: a model that is wrong here misses all of them.
+#: the replacement: a model that is wrong here misses all of them. The same holds for another signal
+#: that is blamed for an outlier, whose own error must be this small with the replacement, too.
 MAX_NEXT_SQUARE_FRACTION = 0.25
 
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
@@ -40,7 +41,9 @@ MAX_BURST_SAMPLES = 10
 
 #: The plant of before has returned if a sample is within this many gates of its prediction from the
 #: values that replace the burst, beyond as many (of the same width) from that from the measured
-#: values, and if the first error is at most this fraction of the second one.
+#: values, and if the first error is at most this fraction of the second one. The gates widen with
+#: the square root of the number of values that were replaced in a row: each of them follows from
+#: the replacements before it, so that their errors add up.
 RETURN_GATES = 2.0
 RETURN_ERROR_FRACTION = 0.2
 
@@ -108,6 +111,8 @@ class Cause(NamedTuple):
 
     error: float  # measured value minus the value one sample earlier
     gain: float  # rise of twice the log density of the suspect if that value replaces it
+    measured_error: float  # error of the suspect as it was measured
+    expected_square: float  # expected square of its error if that value replaces it
 
 
 class MendedRows:
@@ -387,10 +392,13 @@ class Opening:
         self.follower = follower
         self.n_samples = 0  # since the opening
         self._n_confirmed = 0  # samples in a row that the measured lags predict
+        self._n_replaced = len(errors)  # values in a row that were replaced
         self.is_over = False
         self.has_returned = False
         #: rows (1, n_features) and targets (1,) since the plant seemed to return
         self.returned: list[tuple[np.ndarray, np.ndarray]] = []
+        #: largest width of the gate at which a prediction confirms its lags
+        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(np.zeros(1))[0]
         self._rows = MendedRows(model.narx)
         self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
         self._rows.learned = learned
@@ -437,8 +445,7 @@ class Opening:
         # errors from measured and from replaced lags, in gates
         widths = gp.width_of_gate(variance)
         in_gates = np.abs(targets - mean) / widths
-        largest_width = MAX_CONFIRMING_STDS * gp.width_of_gate(np.zeros(1))[0]
-        is_informed, is_known = (widths <= largest_width).tolist()
+        is_informed = bool(widths[0] <= self._largest_width)
         measured, replaced = in_gates.tolist()
         # Far from all samples before, the model allows everything: that is no explanation.
         measured_in_same_gates = measured * widths[0] / widths[1]
@@ -447,7 +454,9 @@ class Opening:
             self.is_over = not self.has_returned
             self.returned = []
             return
-        if self.returned and replaced <= RETURN_GATES:
+        n_added_up = self._n_replaced if rows.errors else 1
+        return_gates = RETURN_GATES * np.sqrt(max(n_added_up, 1))
+        if self.returned and replaced <= return_gates:
             if len(self.returned) == N_RETURNED_SAMPLES:
                 self.has_returned = True
                 rows.errors = before
@@ -463,13 +472,15 @@ class Opening:
             return
         if (
             not is_confirmed
-            and is_known
-            and replaced <= RETURN_GATES < measured_in_same_gates
+            and replaced <= return_gates < measured_in_same_gates
             and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
         ):
             self.returned = [(rows.x.copy(), rows.y.copy())]
         if replaced > 1.0 and not self.returned:
             rows.replace_target(0, float(mean[1]))
+            self._n_replaced += 1
+        elif not self.returned:
+            self._n_replaced = 0
         rows.end()
 
 
@@ -712,9 +723,15 @@ class OutlierHandling:
         explanations += [mended.errors, other_errors]
         errors, variances = self._predict_row(model, row, explanations)
         costs = density_costs(errors, variances)
-        # A cause counts only if it explains both samples clearly better than "nothing was wrong".
+        # A cause counts only if it explains both samples clearly better than "nothing was wrong",
+        # and far better than a model that is wrong here.
         for i, cause in enumerate(causes.values()):
-            if costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
+            next_square = float(errors[i] ** 2 + variances[i])
+            is_explained = not suspect.was_outlier or (
+                is_close(cause.expected_square, cause.measured_error)
+                and is_close(next_square, cause.measured_error)
+            )
+            if is_explained and costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
                 costs[i] -= cause.gain
             else:
                 costs[i] = np.inf
@@ -766,14 +783,17 @@ class OutlierHandling:
                 continue
             measured_and_mended = np.stack([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
-            mean, variance = model.predict_few(measured_and_mended[1:])
-            if model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
+            errors, variances = _prediction_errors(model, measured_and_mended, y)
+            if model.gp.is_beyond_gate(errors[1], variances[1] - model.gp.noise_variance):
                 continue
-            measured_cost, mended_cost = density_costs(
-                *_prediction_errors(model, measured_and_mended, y)
-            )
+            measured_cost, mended_cost = density_costs(errors, variances)
             time = row - 1 - self._features[column][1]
-            causes[name, time] = Cause(value - before, measured_cost - mended_cost)
+            causes[name, time] = Cause(
+                error=value - before,
+                gain=measured_cost - mended_cost,
+                measured_error=float(errors[0]),
+                expected_square=float(errors[1] ** 2 + variances[1]),
+            )
         return causes
 
     def pending(self) -> dict[str, Any]:

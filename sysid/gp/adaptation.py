@@ -334,7 +334,7 @@ class Adaptation:
         numbers = vector(state["seen_numbers"], len(inputs), "seen_numbers")
         squares = vector(state["seen_squares"], len(state["seen_squares"]), "seen_squares")
         n = len(rows)
-        fits = n < settings.interval and len(squares) <= settings.window and n_drawn <= n_seen
+        fits = n <= settings.interval and len(squares) <= settings.window and n_drawn <= n_seen
         if not fits or len(inputs) != min(adaptation._sample.size, n_drawn):
             raise UserError(
                 "the samples that a training has seen must fit its interval, window and sample_size"
@@ -401,21 +401,17 @@ class Adaptation:
         return other
 
     def accept_outlier(self) -> None:
-        """Accept the last sample, which was an outlier: it is no longer marked as one.
-
-        This has no effect if the error of that sample has been tested already.
-        """
+        """Accept the last sample, which was an outlier: it is no longer marked as one."""
         if self._n:
             self._record["outlier"][self._n - 1] = False
 
-    def adapted(self, gp: OnlineGP, *, is_decided: bool = True) -> OnlineGP:
+    def adapted(self, gp: OnlineGP) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or `gp` itself if there is no reason.
 
         The errors are tested if `interval` samples have been observed since the last test. Nothing
         is estimated after a departure: then `departed` is set as soon as there are enough samples.
-
-        `is_decided` states that the decision about the last sample is final: it has been learned,
-        or it is an outlier that will not be learned later.
+        The decision about the last sample must be final: it has been learned, or it is an outlier
+        that will not be learned later.
         """
         if self.n_until_test > 0:
             return gp
@@ -424,8 +420,7 @@ class Adaptation:
             return gp
         if reason is None:
             return gp
-        all_samples = self._all_learned(gp) if is_decided else None
-        return self._estimate(gp, reason, all_samples)
+        return self._estimate(gp, reason, self._all_learned(gp))
 
     def _has_departed(self) -> bool:
         """Test whether the stream has departed, and set `departed` if there are enough samples."""

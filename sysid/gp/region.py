@@ -220,7 +220,7 @@ class Departures:
         ends = matrix(state["seen_ranges"], len(self.region.low), "seen_ranges")
         n_departed = int(counts[0])
         n_since_test = len(rows) - n_departed
-        fits = 0 <= n_since_test < self._interval and n_departed >= 0
+        fits = 0 <= n_since_test <= self._interval and n_departed >= 0
         if len(ends) != 4 or not fits or not (ends[::2] <= ends[1::2]).all():
             raise UserError(
                 "seen_ranges must be two ranges, and the rows of seen_departure must fit the "

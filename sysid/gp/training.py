@@ -395,10 +395,10 @@ class Follower(Protocol):
     def accept_outlier(self) -> None:
         """Accept the last sample, which counted as an outlier until now."""
 
-    def adapted(self, gp: OnlineGP, *, is_decided: bool = True) -> OnlineGP:
+    def adapted(self, gp: OnlineGP) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or the same GP.
 
-        `is_decided` states that the last sample is not held back, so it will not be learned later.
+        The last sample may not be held back: the decision about it is final.
         """
 
 

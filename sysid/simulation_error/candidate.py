@@ -53,6 +53,7 @@ CANCELLATION_TOLERANCE = 1e-9
 # Threads that simulate segments; more would only wait for the interpreter.
 MAX_SIMULATION_THREADS = 4
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -464,16 +465,14 @@ class FitResult(NamedTuple):
     report: dict[str, Any]  # steps of the fit, as plain numbers, texts, lists and dicts
 
 
-def in_threads(
-    function: Callable[[Segment], Result], segments: Sequence[Segment]
-) -> Iterable[Result]:
-    """Return the results of a function for all segments, in their order, computed by threads.
+def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
+    """Return the results of a function for all items, in their order, computed by threads.
 
     Threads help only a function that spends most of its time in compiled code.
     """
     if n_processes() > 1:
-        return _threads().map(function, segments)
-    return map(function, segments)
+        return _threads().map(function, items)
+    return map(function, items)
 
 
 @cache

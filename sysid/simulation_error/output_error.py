@@ -9,8 +9,9 @@ the linear model to begin with (`fit_linear`), and the uncertainty of the functi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -232,6 +233,14 @@ def minimise_squares(
     return x, best, max_iterations
 
 
+class FreeRuns(NamedTuple):
+    """Free runs of all windows with the parameters x."""
+
+    x: Array  # (P,)
+    candidate: Candidate  # with these parameters
+    paths: list[Array]  # (n,) simulated outputs of each window
+
+
 @dataclass(frozen=True, eq=False)
 class FreeRunProblem:
     """Sum of squares ``sum_k (y[k] - yhat[k])^2 + penalty w'Kw``, with yhat the free run.
@@ -246,6 +255,8 @@ class FreeRunProblem:
     windows: Sequence[Segment]
     penalty: float
     moves: bool = False  # whether the metric is among the parameters
+    # the last free runs, if any: normal equations follow a cost of the same parameters
+    last: list[FreeRuns] = field(default_factory=list, init=False, repr=False)
 
     @property
     def n_linear(self) -> int:
@@ -287,36 +298,40 @@ class FreeRunProblem:
         weights = self.unwhitening @ x[self.of_weights]
         return replace(self.candidate, mean=mean, weights=weights, scaling=scaling)
 
+    def simulate(self, x: Array) -> FreeRuns:
+        """Return the free runs of all windows with the parameters x."""
+        if not (self.last and np.array_equal(self.last[0].x, x)):
+            candidate = self.at(x)
+            paths = list(in_threads(candidate.simulate, self.windows))
+            self.last[:] = [FreeRuns(x.copy(), candidate, paths)]
+        return self.last[0]
+
     def cost(self, x: Array) -> float:
         """Return the sum of squares; infinite if a window diverges or a parameter is not finite."""
         if not np.isfinite(x).all():
             return np.inf
-        candidate = self.at(x)
         whitened = x[self.of_weights]
-
-        def sum_of_squares(window: Segment) -> float:
-            error = window.values - candidate.simulate(window)
-            return float(np.sum(window.scored(error) ** 2))
-
-        penalty = self.penalty * float(whitened @ whitened)
-        total = sum(in_threads(sum_of_squares, self.windows), penalty)
+        total = self.penalty * float(whitened @ whitened)
+        for window, path in zip(self.windows, self.simulate(x).paths, strict=True):
+            total += float(np.sum(window.scored(window.values - path) ** 2))
         return total if np.isfinite(total) else np.inf
 
     def normal_equations(self, x: Array) -> tuple[Array, Array]:
         """Return curvature (P, P) and descent (P,) at x, where the cost must be finite."""
-        candidate = self.at(x)
+        _, candidate, paths = self.simulate(x)
         weights = self.of_weights
         curvature = np.zeros((len(x), len(x)))
         descent = np.zeros(len(x))
 
-        def products(window: Segment) -> tuple[Array, Array]:
-            path = candidate.simulate(window)
+        def products(run: tuple[Segment, Array]) -> tuple[Array, Array]:
+            window, path = run
             S = window.scored(sensitivity(candidate, window, path, moves=self.moves))
             error = window.scored(window.values - path)
             with np.errstate(over="ignore", invalid="ignore"):
                 return S.T @ S, S.T @ error
 
-        for window_curvature, window_descent in in_threads(products, self.windows):
+        runs = list(zip(self.windows, paths, strict=True))
+        for window_curvature, window_descent in in_threads(products, runs):
             curvature += window_curvature
             descent += window_descent
         if not np.isfinite(curvature).all():

@@ -405,7 +405,8 @@ class _Stages:
         """Return the stages to start from: the best metric of all lags, and the best of the state.
 
         They are separate, since the search cannot leave the state. The penalty is the lightest with
-        which one of them beats the linear model on the windows held back. If there is none, the
+        which one of them beats the linear model on the windows held back. With a heavier penalty
+        than the first, only the best metrics so far are tried again. If no penalty helps, the
         linear model alone is returned.
         """
         settings = self.settings
@@ -413,24 +414,35 @@ class _Stages:
         metrics = {"whitened": whitening(x)[0] / settings.first_spread}
         for spread in settings.plain_spreads:
             metrics[f"plain {spread:g}"] = np.eye(x.shape[1]) / spread
-        starts = {}
+        of_lags = {}
+        of_state = {}
         for name, matrix in metrics.items():
-            starts[name] = self.add_points(linear, matrix, x, self.n_points)
+            of_lags[name] = self.add_points(linear, matrix, x, self.n_points)
         state = state_metric(linear, x)
         if len(state):
             for spread in settings.state_spreads:
                 # A generator of its own, so that the other starts do not depend on this one.
                 (generator,) = self.generator.spawn(1)
-                starts[f"state {spread:g}"] = add_points(
+                of_state[f"state {spread:g}"] = add_points(
                     linear, settings.kernel, state / spread, x, self.n_points, generator
                 )
+        any_start = next(iter(of_lags.values()))
+        groups = [group for group in (of_lags, of_state) if group]
         for factor in PENALTY_FACTORS:
             penalty = factor * settings.penalty
-            stages = [self.refine(name, start, penalty) for name, start in starts.items()]
-            if min(map(_error_of, stages)) < self.linear_error:
-                groups = (stages[: len(metrics)], stages[len(metrics) :])
-                return [min(group, key=_error_of) for group in groups if group]
-        any_start = next(iter(starts.values()))
+            best_of_groups = []
+            for number, group in enumerate(groups):
+                stages = {name: self.refine(name, start, penalty) for name, start in group.items()}
+                best = min(stages.values(), key=_error_of)
+                best_of_groups.append(best)
+                # several if all of them run away
+                groups[number] = {
+                    name: group[name]
+                    for name, stage in stages.items()
+                    if stage.held_out_error <= best.held_out_error
+                }
+            if min(map(_error_of, best_of_groups)) < self.linear_error:
+                return best_of_groups
         return [_Stage(any_start, self.linear_error, penalty, is_linear=True)]
 
     def add_points(

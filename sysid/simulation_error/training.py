@@ -74,8 +74,15 @@ N_LONG_RUNS = 5
 MIN_GAIN_PER_FEATURE = 1e-3
 # A fold extrapolates if a signal goes beyond the range of the other samples by this fraction of it.
 MAX_INTERPOLATED_EXCESS = 0.1
+# Lags, spread over all, with which every route is tried before the others, if there are many.
+N_PROBED_LAGS = 6
+# A route whose error on the first fold is more than this factor above that of the best route with
+# each of these lags is not tried with the others [-].
+MAX_PROBED_FACTOR = 3.0
 # Pairs of lags and estimator that are compared in full, not only by quick versions.
 N_FINALISTS = 4
+# Quick versions that go on to the next fold, at least.
+MIN_RACING_TRIALS = 16
 # Fraction of the time limit, if there is one, that quick versions of the estimators may use [-].
 QUICK_TIME_SHARE = 0.6
 # Fits that are kept for a training after a comparison of lags: those of all finalists, and more.
@@ -165,7 +172,13 @@ class Trial:
         return report
 
 
-def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
+def find_best(
+    trials: Sequence[Trial],
+    budget: int,
+    seed: int,
+    limits: Limits,
+    n_folds: int | None = None,
+) -> Trial:
     """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
     The trial with the smallest sum of squares so far does its next fold, so that a trial that can
@@ -177,10 +190,18 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     Further processes begin fits that are likely to be needed next. Those that turn out not to be
     needed are dropped, so that the result is the same as with one core.
 
+    Parameters
+    ----------
+    trials : sequence of Trial
+    budget, seed, limits
+        As for `Estimator.fit`.
+    n_folds : int, optional
+        Number of folds that decide, the first ones; None: all.
+
     Returns
     -------
     Trial
-        The best trial, with all folds unless the time was up.
+        The best trial, with these folds unless the time was up.
 
     Raises
     ------
@@ -188,15 +209,17 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
         The time was up before any fold was done.
     """
     # every trial does one fold, the best one all of them
+    if n_folds is None:
+        n_folds = max(len(trial.folds) for trial in trials)
     n_begun = sum(not trial.fits for trial in trials)
-    steps = Steps(n_begun + max(len(trial.folds) for trial in trials) - 1)
+    steps = Steps(max(1, n_begun + n_folds - 1))
     logged = set[str]()
-    fits = _FitsInAdvance(budget, seed, limits)
+    fits = _FitsInAdvance(budget, seed, limits, n_folds)
     try:
         while True:
             best = min(trials, key=_rank)
             fold = len(best.fits)
-            if best.refusal or fold == len(best.folds):
+            if best.refusal or fold == min(n_folds, len(best.folds)):
                 return best
             name = best.label or best.estimator.name
             line = f"{name}, fold {fold + 1} of {len(best.folds)}"
@@ -277,8 +300,9 @@ last_fits = _LastFits(MAX_LAST_FITS)
 class _FitsInAdvance:
     """Fits without a fold, some of which other processes begin before they are needed."""
 
-    def __init__(self, budget: int, seed: int, limits: Limits) -> None:
+    def __init__(self, budget: int, seed: int, limits: Limits, n_folds: int) -> None:
         self._settings = (budget, seed, limits)
+        self._n_folds = n_folds  # that are needed of a trial at most
         self._begun = dict[tuple[Trial, int], Beside[Fitted]]()
 
     def result(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
@@ -297,7 +321,7 @@ class _FitsInAdvance:
     def _compute(self, trial: Trial, fold: int, trials: Sequence[Trial]) -> Fitted:
         """Return the fit of a trial, from a process of its own."""
         needed = (trial, fold)
-        tasks = _open_tasks(trials)
+        tasks = _open_tasks(trials, self._n_folds)
         tasks.sort(key=lambda task: (task != needed, task[0].expect(task[1])))
         while needed not in self._begun or not self._begun[needed].is_over:
             running = [fit for fit in self._begun.values() if not fit.is_over]
@@ -318,12 +342,13 @@ class _FitsInAdvance:
             fit.drop()
 
 
-def _open_tasks(trials: Sequence[Trial]) -> list[tuple[Trial, int]]:
-    """Return the folds that are not done, with their trials."""
+def _open_tasks(trials: Sequence[Trial], n_folds: int) -> list[tuple[Trial, int]]:
+    """Return those of the first folds that are not done, with their trials."""
     tasks = []
     for trial in trials:
         if not trial.refusal:
-            tasks += [(trial, fold) for fold in range(len(trial.fits), len(trial.folds))]
+            last = min(n_folds, len(trial.folds))
+            tasks += [(trial, fold) for fold in range(len(trial.fits), last)]
     return tasks
 
 
@@ -341,6 +366,70 @@ def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> li
     """Return the trials after `find_best`: the best first, the others by folds and error."""
     best = find_best(trials, budget, seed, limits)
     return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
+
+
+def _race_in_rounds(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
+    """Return the trials by folds and error, the best first, after rounds of `find_best`.
+
+    In each round one more fold decides, and the better half of the trials goes on, so that many
+    trials of nearly equal errors cost no more than twice their first folds. (Successive halving,
+    Jamieson and Talwalkar 2016.) At least `MIN_RACING_TRIALS` go on.
+    """
+    kept = list(trials)
+    for n_folds in range(1, max(len(trial.folds) for trial in trials) + 1):
+        find_best(kept, budget, seed, limits, n_folds)
+        kept.sort(key=_standing)
+        kept = kept[: max(MIN_RACING_TRIALS, len(kept) // 2)]
+    return sorted(trials, key=_standing)
+
+
+def _finalists(ranked: Sequence[Trial]) -> list[Trial]:
+    """Return the best `N_FINALISTS` of ranked trials, of which at most half are linear models.
+
+    A linear model is as good in its quick version; another estimator may gain by the full search.
+    """
+    linear = [trial for trial in ranked if trial.estimator in LINEAR_MODELS]
+    left_out = linear[N_FINALISTS // 2 :]
+    return [trial for trial in ranked if trial not in left_out][:N_FINALISTS]
+
+
+def _standing(trial: Trial) -> tuple[bool, int, float, bool]:
+    """Return a key by which the best of trials with different numbers of folds is the smallest."""
+    return bool(trial.refusal), -len(trial.fits), trial.total, trial.estimator in LINEAR_MODELS
+
+
+def _drop_hopeless_routes(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> None:
+    """Refuse the trials of routes that are far behind with a few lags, spread over all.
+
+    The routes are compared on the first fold. Linear models stay, as they cost little.
+    """
+    narxes = list(dict.fromkeys(trial.narx for trial in trials))
+    if len(narxes) <= 2 * N_PROBED_LAGS:
+        return
+    narxes.sort(key=lambda narx: narx.n_features)
+    positions = np.linspace(0, len(narxes) - 1, N_PROBED_LAGS).round().astype(int)
+    probed = {narxes[position] for position in positions}
+    begun = [trial for trial in trials if trial.narx in probed]
+    find_best(begun, budget, seed, limits, n_folds=1)
+    smallest = dict.fromkeys(probed, inf)  # sum of squares of the best route with these lags
+    for trial in begun:
+        if trial.fits:
+            smallest[trial.narx] = min(smallest[trial.narx], trial.total)
+    ratios: dict[Estimator, list[float]] = {}
+    for trial in begun:
+        if trial.fits and 0.0 < smallest[trial.narx] < inf:
+            ratio = float(np.sqrt(trial.total / smallest[trial.narx]))
+            ratios.setdefault(trial.estimator, []).append(ratio)
+    for trial in trials:
+        smallest_ratio = min(ratios.get(trial.estimator, [0.0]))
+        is_linear = isinstance(trial.estimator, LinearModel)
+        if smallest_ratio > MAX_PROBED_FACTOR and not is_linear and not trial.refusal:
+            how = f"its error is at least {smallest_ratio:.2g} times that of another route"
+            if smallest_ratio == inf:
+                how = "it runs away"
+            trial.refusal = (
+                f"{trial.estimator.name}: {how} with each of the {N_PROBED_LAGS} lags tried first"
+            )
 
 
 class _Choice(NamedTuple):
@@ -501,12 +590,14 @@ class FreeRun(Training):
         seed: int,
         segments: Sequence[Sequence[Segment]] | None = None,
     ) -> list[Trial]:
-        """Cross-validate the estimators, and the linear model, with several lags at once.
+        """Cross-validate the estimators, and the linear models, with several lags at once.
 
-        Quick versions of the estimators go first; the best `N_FINALISTS` of them are compared in
-        full. The samples of all lags must be those of the same records. Every estimator is fitted
-        to all samples with its lags; only samples that all lags have are scored. A feature must
-        lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
+        Quick versions of the estimators go first; the best `N_FINALISTS` of them, at most half of
+        them linear models, are compared in full. Of many lags, the quick versions begin with
+        `N_PROBED_LAGS`; a route that is far behind with each of them (`MAX_PROBED_FACTOR`) is not
+        tried with the other lags. The samples of all lags must be those of the same records. Every
+        estimator is fitted to all samples with its lags; only samples that all lags have are
+        scored. A feature must lower the mean square by `MIN_GAIN_PER_FEATURE` of it.
 
         Parameters
         ----------
@@ -548,14 +639,15 @@ class FreeRun(Training):
         if self.find_limits:
             limits, _ = find_saturation(compared)  # the same samples with all lags
         quick_trials = [_quick_version(trial) for trial in full_trials]
-        ranked = _race(quick_trials, budget, seed, limits)
+        _drop_hopeless_routes(quick_trials, budget, seed, limits)
+        ranked = _race_in_rounds(quick_trials, budget, seed, limits)
         if ranked[0].refusal:
             raise UserError(
                 "FreeRun: no estimator of routes serves these samples with any lags: "
                 f"{ranked[0].refusal}"
             )
         full_version = dict(zip(quick_trials, full_trials, strict=True))
-        finalists = [full_version[trial] for trial in ranked[:N_FINALISTS]]
+        finalists = [full_version[trial] for trial in _finalists(ranked)]
         log.info("free run: the best %d of these once more, with the full search", N_FINALISTS)
         try:
             final = _race(finalists, budget, seed, limits)
@@ -564,10 +656,10 @@ class FreeRun(Training):
         return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
     def _trials_of_lags(self, narx: Narx, label: str, segments: Sequence[Segment]) -> list[Trial]:
-        """Return trials of the linear model of the free run and of all routes."""
+        """Return trials of the linear models and of all routes."""
         folds = self._folds(segments)
         handicap = 1.0 + MIN_GAIN_PER_FEATURE * narx.n_features
-        estimators = (*LINEAR_MODELS[-1:], *self.routes)
+        estimators = (*LINEAR_MODELS, *self.routes)
         return [Trial(estimator, narx, folds, handicap, label) for estimator in estimators]
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:

@@ -65,6 +65,16 @@ def test_one_row_gives_the_bits_of_the_batch(method, x):
     assert convert(np.asfortranarray(x)).tobytes() == batch.tobytes()
 
 
+def test_one_row_gives_the_bits_of_many_rows():
+    """Many rows are computed by compiled code."""
+    x = np.random.default_rng(0).normal(3.0, 7.0, size=(200, 3))
+    many = MIXED_FEATURES.transform(x)
+    np.testing.assert_allclose(many, (x - OFFSET) @ MATRIX.T, rtol=1e-12, atol=1e-12)
+    one_by_one = np.stack([MIXED_FEATURES.transform(row) for row in x])
+    assert many.tobytes() == one_by_one.tobytes()
+    assert MIXED_FEATURES.transform(np.asfortranarray(x)).tobytes() == many.tobytes()
+
+
 @pytest.mark.parametrize(
     "affine_map",
     [

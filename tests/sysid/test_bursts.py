@@ -61,6 +61,25 @@ def test_a_burst_is_forgotten(clean, length, values):
     assert noise[0] < 2.0 * noise[1]
 
 
+@pytest.mark.parametrize("length", [4, 10])
+def test_a_burst_is_forgotten_where_its_end_is_hard_to_predict(clean, length):
+    """The model is less sure of sample 304, and ten replacements in a row add up their errors."""
+    u, y = simulate()
+    rng = np.random.default_rng(30 + length)
+    errors_of_burst = np.full(4, 5.0) if length == 4 else 30.0 * rng.normal(size=length)
+    y[BEGIN : BEGIN + length] += errors_of_burst * y.std()
+    identification, errors = identify_stream(u, y)
+    assert identification.n_undone == length - 1
+    after = slice(BEGIN + length + 50, None)
+    medians = [np.median(np.abs(of_stream[after])) for of_stream in (errors, clean[1])]
+    assert medians[0] < 1.1 * medians[1]
+
+
+def test_no_input_is_blamed_for_a_plant_that_changes():
+    identification, _ = identify_stream(*simulate(700, changes=True, seed=1))
+    assert identification.n_mended.get("u", 0) <= 3
+
+
 def test_the_samples_of_a_burst_are_counted(clean):
     u, y = simulate()
     y[BEGIN : BEGIN + 3] = 5.0

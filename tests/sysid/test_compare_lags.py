@@ -170,6 +170,70 @@ def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear_mo
     assert len(trials[0].fits) == 2
 
 
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        pytest.param((2.0, 2.0, 2.0, 2.0, 2.0), "times that of another route", id="far behind"),
+        pytest.param((9.0, 9.0, 9.0, 9.0, 9.0), "it runs away", id="runs away"),
+        pytest.param((2.0, 2.0, 2.0, 2.0, 0.1), "", id="near with the last lags"),
+        pytest.param((2.0, 0.1, 0.1, 0.1, 9.0), "times that", id="near with lags not tried"),
+    ],
+)
+def test_route_that_is_far_behind_with_a_few_lags_is_not_tried_with_others(
+    errors, words, no_linear_models, monkeypatch
+):
+    """Of five lags, the first and the last are tried first."""
+    monkeypatch.setattr(training_module, "N_PROBED_LAGS", 2)
+    monkeypatch.setattr(training_module, "MAX_PROBED_FACTOR", 1.5)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in range(1, 6)]
+    good = ErrorByLags(errors=5 * (0.0,), quick_errors=5 * (0.0,))
+    other = ErrorByLags(errors=errors, quick_errors=errors)
+    training = FreeRun(routes=[good, other], folds=2)
+
+    trials = training.compare_lags(samples, list("12345"), budget=10, seed=0)
+
+    quick = [trial for trial in trials if trial.estimator == other]
+    labels_fitted = {trial.label for trial in quick if trial.fits}
+    assert labels_fitted == set("15" if words else "12345")
+    assert all(words in trial.refusal for trial in quick)
+    assert all(bool(trial.refusal) == bool(words) for trial in quick)
+    assert not any(trial.refusal for trial in trials if trial.estimator == good)
+
+
+def test_the_better_half_of_many_trials_goes_on_to_the_next_fold(no_linear_models, monkeypatch):
+    """All errors are nearly equal, so that each trial would do almost all folds."""
+    monkeypatch.setattr(training_module, "MIN_RACING_TRIALS", 2)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in range(1, 9)]
+    equal = ErrorByLags(errors=8 * (0.0,), quick_errors=8 * (0.1,))
+    training = FreeRun(routes=[equal], folds=4)
+
+    trials = training.compare_lags(samples, list("12345678"), budget=10, seed=0)
+
+    n_folds = [len(trial.fits) for trial in trials if trial.is_quick]
+    assert n_folds[0] == 4
+    assert n_folds == sorted(n_folds, reverse=True)
+    assert [sum(n >= k for n in n_folds) for k in (1, 2, 3)] == [8, 4, 2]
+
+
+def test_at_most_half_of_the_finalists_are_linear_models(monkeypatch):
+    """The linear model is the better one with all lags, but the route wins in full."""
+    linear = ErrorByLags(errors=3 * (0.5,), quick_errors=3 * (0.5,))
+    route = ErrorByLags(errors=(0.0, 0.4, 0.8), quick_errors=3 * (1.0,))
+    monkeypatch.setattr(training_module, "LINEAR_MODELS", (linear,))
+    monkeypatch.setattr(training_module, "N_FINALISTS", 2)
+    signals = random_signals(SIMPLE_LAGS, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
+
+    trials = FreeRun(routes=[route], folds=2).compare_lags(samples, list("123"), budget=10, seed=0)
+
+    assert trials[0].estimator == route
+    assert trials[0].narx.n_features == 2
+    n_in_full = sum(trial.estimator == route and not trial.is_quick for trial in trials)
+    assert n_in_full == 1
+
+
 @pytest.fixture
 def choice_of_one_finalist(no_linear_models, monkeypatch):
     """Choose lags with one finalist: fewer lags tie with it in the quick search, not in full."""

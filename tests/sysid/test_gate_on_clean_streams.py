@@ -63,6 +63,18 @@ def test_the_gate_costs_little_on_a_clean_stream_of_a_plant_that_jumps(name):
     assert np.median(ratios) < 1.15
 
 
+@pytest.mark.parametrize("seed", [0, 4, 5])
+def test_a_jump_at_the_end_of_an_interval_counts_in_the_estimate(seed):
+    """The gate refuses nothing in the end, so the model is the same as without it."""
+    narx, rows = stream_of("relay", seed)
+    gated, ungated = (Identification(narx, Settings(budget=40, gate=gate)) for gate in (4.0, None))
+    records = [one.observe_many(rows.regressor, rows.target) for one in (gated, ungated)]
+    assert not gated.model.gp.repairs["outliers"]
+    n_errors = [[e.n_errors for e in one.adaptation.estimates] for one in (gated, ungated)]
+    assert n_errors[0] == n_errors[1]
+    np.testing.assert_array_equal(records[0]["mean"], records[1]["mean"])
+
+
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_real_jumps_among_the_initial_samples_are_learned(seed):
     rng = np.random.default_rng(seed)

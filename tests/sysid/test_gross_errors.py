@@ -187,6 +187,35 @@ def test_a_plant_with_an_even_effect_of_its_input_contradicts_no_line():
     assert found_in(record_of(u, y)) == [[], []]
 
 
+def even_plant(u, effect):
+    """Return the output of y[k] = 0.7 y[k-1] + effect(u[k-1]) + e[k]."""
+    rng = np.random.default_rng(0)
+    y = np.zeros(len(u))
+    for k in range(1, len(u)):
+        y[k] = 0.7 * y[k - 1] + effect(u[k - 1]) + 0.02 * rng.normal()
+    return y
+
+
+@pytest.mark.parametrize("size", [8.0, 30.0])
+def test_gross_errors_of_an_input_with_an_even_effect_are_found(size):
+    u = noise()
+    y = even_plant(u, np.square)
+    wrong = [100, 400, 401, 650, 800]
+    u[wrong] += size * np.array([1.0, -1.0, 1.0, 1.0, -1.0])
+    assert found_in(record_of(u, y)) == [[], wrong]
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [np.square, np.abs, lambda u: np.minimum(u**2, 4.0), lambda u: u**2 / (1.0 + u**2 / 4.0)],
+    ids=["square", "magnitude", "limited square", "saturating square"],
+)
+def test_real_pulses_of_an_input_with_an_even_effect_are_kept(effect):
+    u = noise()
+    u[[100, 300, 500, 600, 650, 800]] += 8.0
+    assert not found_in(record_of(u, even_plant(u, effect)))[1]
+
+
 def test_the_excitation_after_a_long_rest_is_no_error():
     rng = np.random.default_rng(0)
     u = np.concatenate([np.zeros(10_000), rng.normal(size=900)])
