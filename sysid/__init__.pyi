@@ -32,6 +32,7 @@ from .dead_time_lags import DeadTimeChange as DeadTimeChange
 from .dead_time_lags import DeadTimeFollower as DeadTimeFollower
 from .dead_time_lags import with_dead_times as with_dead_times
 from .design.candidates import InputLimits as InputLimits
+from .design.candidates import RandomNoise as RandomNoise
 from .design.candidates import RandomRamps as RandomRamps
 from .design.candidates import RandomSteps as RandomSteps
 from .design.candidates import RandomSwitches as RandomSwitches

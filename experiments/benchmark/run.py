@@ -23,6 +23,7 @@ from experiments.benchmark.command import (
     thresholds,
 )
 from experiments.benchmark.control import predictive_control
+from experiments.benchmark.designed import informative_input
 from experiments.benchmark.dictionary import (
     accuracy,
     memory,
@@ -60,6 +61,7 @@ OTHER_BENCHMARKS = (
     limit,
     monte_carlo,
     propagation,
+    informative_input,
     store,
     loop,
     startup,

@@ -249,7 +249,7 @@ def score_models(
     for record in test:
         trajectory = record.trajectory
         first = record.transient + window
-        floor = find_floor(trajectory, plant.controller.inputs_driven, first - 1, noise_paths)
+        floor = find_floor(trajectory, plant.driven, first - 1, noise_paths)
         noise = trajectory.noise_free_output - trajectory.output
         for i, name in enumerate(units):
             for task in SCORED_TASKS:

@@ -9,6 +9,7 @@ import xarray as xr
 
 from experiments.cli.ends import REFUSALS
 from experiments.cli.options import samples_of, whole
+from experiments.generate.designed import Designer
 from experiments.plant.plant import Plant
 from simulators import Signal, System, Trajectory, noise_free
 from simulators.errors import SimulationError
@@ -190,6 +191,9 @@ class SimulatedRecord:
     trajectory: Trajectory  # the whole simulation, with the transient
     transient: int  # samples of the trajectory that come before the record
     window: int  # samples at the start of the record that are not scored
+    #: Decisions about designed inputs (`DesignRun.content`), numbered from the first sample of the
+    #: transient; None if no model chose the inputs.
+    decisions: xr.Dataset | None = None
 
     @property
     def n_samples(self) -> int:
@@ -250,9 +254,18 @@ class SimulatedRecord:
 
 
 def simulate_record(
-    plan: Plan, plant: Plant, ranges: Ranges, *, transient: int, window: int
+    plan: Plan,
+    plant: Plant,
+    ranges: Ranges,
+    *,
+    transient: int,
+    window: int,
+    designer: Designer | None = None,
 ) -> SimulatedRecord:
     """Simulate a record, from a random initial state within the ranges.
+
+    A model chooses the designed inputs of estimation records. Those of the other records are
+    stretches that no model has chosen, so that no model makes its own test.
 
     Parameters
     ----------
@@ -260,6 +273,9 @@ def simulate_record(
         Samples simulated before the record and discarded.
     window
         Samples at the start of a validation or test record that are not scored.
+    designer
+        Learns the plant while estimation records are simulated, and chooses their inputs; None: no
+        inputs are designed.
 
     Raises
     ------
@@ -271,16 +287,18 @@ def simulate_record(
         window = 0
     else:  # every sample of these records is scored
         plant = replace(plant, measurement=plant.measurement.complete())
+    settings: Any = {"transient": transient, "initial_state": initial_state}
+    decisions = None
     try:
-        trajectory = plant.trajectory(
-            plan.n_samples,
-            plan.seed,
-            transient=transient,
-            initial_state=initial_state,
-        )
+        if designer is not None and plan.role == "estimation":
+            designed = designer.simulate(plant, plan.n_samples, plan.seed, **settings)
+            trajectory = designed.trajectory
+            decisions = designed.decisions
+        else:
+            trajectory = plant.trajectory(plan.n_samples, plan.seed, **settings)
     except (*REFUSALS, SimulationError) as error:
         raise type(error)(f"record {plan.name}: {error}") from error
-    return SimulatedRecord(plan.name, plan.role, trajectory, transient, window)
+    return SimulatedRecord(plan.name, plan.role, trajectory, transient, window, decisions)
 
 
 def noises_of(system: System) -> tuple[Signal, ...]:

@@ -124,7 +124,8 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "scores": "\n\n".join(_tabulate_scores(benchmark)),
         "notes": "\n".join(f"- {note}." for note in benchmark.notes),
         "baselines": "\n".join(_describe_baselines(benchmark)),
-        "closed_loop": not plant.is_open_loop,
+        "closed_loop": bool(plant.controller.inputs_driven),
+        "designed": bool(plant.design),
         "lags": "\n".join(_describe_lags(benchmark)),
     }
 
@@ -170,6 +171,8 @@ def _tabulate_sources(plant: Plant) -> str:
     sources = dict.fromkeys(plant.inputs, "nothing: it is 0")
     for name, excitation in plant.excitations.items():
         sources[name] = f"excitation `{type(excitation).__name__}`"
+    for name in plant.design:
+        sources[name] = "a model, in the estimation records"
     for name, weather in plant.weather.items():
         sources[name] = f"weather `{type(weather).__name__}`"
     for name in plant.controller.inputs_driven:
@@ -183,10 +186,11 @@ def _write_excitation_settings(benchmark: Benchmark) -> str:
     plant = benchmark.plant
     settings = benchmark.settings
     acting = {name: settings[name] for name in ("controller", "weather") if settings.get(name)}
-    if plant.excitations:
+    excited = [*plant.excitations, *plant.design]
+    if excited:
         excitations = settings.get("excitations") or {}
         acting["excitations"] = {
-            name: excitations.get(name, settings["excitation"]) for name in plant.excitations
+            name: excitations.get(name, settings["excitation"]) for name in excited
         }
     return to_yaml(acting) if plant.inputs and acting else ""
 

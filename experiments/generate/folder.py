@@ -156,11 +156,14 @@ def _write_data(benchmark: Benchmark, configuration: str, folder: Path) -> None:
     recordings = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured)
     public = recordings.to_groups()
     truth = {}
+    plans = {}
     for role in RECORD_ROLES:
         records = benchmark.select(role)
         for number, record in enumerate(records):
             key = role if len(records) == 1 else f"{role}/record_{number}"
             truth[key] = record.truth
+            if record.decisions is not None:
+                plans[key] = record.decisions
     first_narx = next(iter(benchmark.lags.values()))
     regressors = {role: first_narx.dataset(parts) for role, parts in measured.items()}
     write = partial(write_groups, reproducible=True)
@@ -172,6 +175,8 @@ def _write_data(benchmark: Benchmark, configuration: str, folder: Path) -> None:
         attributes={**attributes, "configuration": configuration},
     )
     write(regressors, folder / "narx.nc", kind="narx", attributes=name_and_licence)
+    if plans:
+        write(plans, folder / "plan.nc", kind="plan", attributes=name_and_licence)
     tables = {f"csv/{record.name}.csv": record.measured for record in benchmark.records}
     noise_free = [f"{name}_noise_free" for name in plant.outputs]
     for record in benchmark.select("test"):

@@ -37,6 +37,7 @@ from experiments.generate.benchmark import (
     simulate_record,
 )
 from experiments.generate.card import table
+from experiments.generate.designed import Designer
 from experiments.generate.folder import new_folder, write_benchmark
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.physics import ResidualNarx
@@ -45,6 +46,7 @@ from simulators import Controller, Excitation, MeasurementNoise, System, Weather
 from sysid import (
     Acceptance,
     Criterion,
+    DesignCriterion,
     Insertion,
     Kernel,
     MeanFunction,
@@ -52,10 +54,12 @@ from sysid import (
     OnMissing,
     Orders,
     Selection,
+    Settings,
     Training,
 )
 from sysid.data.source import RECORD_ROLES
 from sysid.errors import UserError
+from sysid.gp.online import MAX_BUDGET
 from sysid.store import provenance
 
 DEFAULT_UNSCORED_WINDOW = 50  # initialisation window of long records [samples]
@@ -71,6 +75,7 @@ ROLES = {
     "weather": Weather,
     "excitation": Excitation,
     "excitations.*": Excitation,
+    "excitation.criterion": DesignCriterion,
     "noise": MeasurementNoise,
     "baseline.*": BaselineSettings,
     "kernel": Kernel,
@@ -101,6 +106,7 @@ class GenerateSettings:
     initialisation_window: int | None  # unscored samples of a test; None: `choose_window`
     noise_paths: int  # number of simulated noise paths for the noise floor in free run
     narx: Narx | Orders | AutomaticNarx  # lags of the models, or how they are found
+    budget: int  # points of the model that chooses designed inputs
     baselines: Mapping[str, BaselineSettings]  # models that are scored, by key
     has_figures: bool
     stored: dict[str, Any]  # the configuration that makes the same data again
@@ -160,12 +166,11 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         config = _check_foreign(config, trusted)
     everything = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     plant = plant_of(config)
-    if plant.asks_a_model:
-        option = "excitation=informative" if plant.design else "controller=mpc"
+    if plant.asks_a_model and not plant.design:
         raise UserError(
-            f"{option}: the inputs of a benchmark do not depend on a model; identify "
-            "the plant by sysid-identify, and let excitation=recorded play the inputs of its "
-            "trajectory.nc"
+            "controller=mpc: the inputs of a benchmark do not depend on a controller that asks a "
+            "model; identify the plant by sysid-identify, and let excitation=recorded play the "
+            "inputs of its trajectory.nc"
         )
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
@@ -186,6 +191,7 @@ def read_settings(config: DictConfig, folder: Path, trusted: Sequence[str]) -> G
         initialisation_window=config.initialisation_window,
         baselines=build_all(config, "baseline"),
         narx=_read_lags(config),
+        budget=whole("budget", config.budget, 2, MAX_BUDGET),
         stored=stored,
     )
 
@@ -308,7 +314,12 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
     largest_lag = max(narx.max_lag for narx in lags.values())
     window = choose_window(settings.initialisation_window, min(scored_lengths), largest_lag)
     with doing("simulating"):
-        simulate = partial(simulate_record, transient=settings.transient, window=window)
+        simulate = partial(
+            simulate_record,
+            transient=settings.transient,
+            window=window,
+            designer=make_designer(settings, lags),
+        )
         records = [simulate(plan, plant, settings.ranges) for plan in plans]
     notes += warn_of_integration([record.trajectory for record in records])
     with doing("computing the noise floor and the baselines"):
@@ -331,6 +342,17 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
         scores=scores,
         notes=notes + score_notes,
     )
+
+
+def make_designer(settings: GenerateSettings, lags: Mapping[str, Narx]) -> Designer | None:
+    """Return what chooses the designed inputs by a model of the first output with lags.
+
+    It learns by the default settings of the toolbox. None: no inputs are designed.
+    """
+    if not settings.plant.design:
+        return None
+    learner = Settings(budget=settings.budget, seed=settings.seed)
+    return Designer(next(iter(lags.values())), learner)
 
 
 def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:

@@ -19,7 +19,7 @@ from sysid.errors import UserError
 from sysid.model.description import describe
 
 #: settings of an input alone; the others are those of all designed inputs together
-SETTINGS_OF_INPUT = ("offset", "low", "high", "rate")
+SETTINGS_OF_INPUT = ("offset", "low", "high", "rate", "rms")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Informative(Excitation):
     low: float = -1.0  # lowest value about the offset, unit of the input
     high: float = 1.0  # highest value about the offset, unit of the input
     rate: float | None = None  # largest change from one sample to the next; null: any
-    horizon: int = 50  # samples of a candidate
+    #: largest root mean square of a stretch about the middle of the range; null: any
+    rms: float | None = None
+    horizon: int = 100  # samples of a candidate
     applied: int | None = None  # samples until the next decision; null: the whole stretch
     candidates: int = 30  # stretches that are compared
     refinements: int = 0  # rounds in which variants of the best one compete
@@ -72,7 +74,8 @@ class Informative(Excitation):
     def limits(self) -> InputLimits:
         """Return the limits of the input."""
         rate = np.inf if self.rate is None else self.rate
-        return InputLimits(self.offset + self.low, self.offset + self.high, rate)
+        rms = np.inf if self.rms is None else self.rms
+        return InputLimits(self.offset + self.low, self.offset + self.high, rate, rms)
 
 
 def check_design(design: Mapping[str, Informative], system: System, *, is_driven: bool) -> None:
@@ -121,6 +124,9 @@ def check_design(design: Mapping[str, Informative], system: System, *, is_driven
             f"has {outputs}"
         )
 
+
+#: why nothing is planned at the beginning of another record of a plant whose model is known
+TOO_FEW_SAMPLES = "the record has fewer samples than the longest lag"
 
 #: Attributes of what is stored of each decision.
 DECISION_ATTRIBUTES = {
@@ -197,11 +203,13 @@ class DesignRun:
         if self._queue:
             return
         found = self.identification
+        n_known = 1 if found is None else max(found.narx.max_lag, 1)
         if found is None or found.model is None:
             designed = self._informative.next(None)
+        elif len(simulated) < n_known:
+            designed = self._informative.next(None)._replace(fallback=TOO_FEW_SAMPLES)
         else:
             narx = found.narx
-            n_known = max(narx.max_lag, 1)
             last = simulated[-n_known:]
             designed = self._informative.next(
                 found,

@@ -43,9 +43,8 @@ def find_limit(plant: Plant, trajectory: Trajectory, *, transient: int = 0) -> L
     if faults is not None and faults.are_any:
         return Limit(None, reason="the errors of sensors that fail are not Gaussian")
     std = plant.measurement_std(trajectory, transient=transient)
-    driven = plant.controller.inputs_driven
     try:
-        mean = predict_one_step(trajectory, std, driven=driven).mean
+        mean = predict_one_step(trajectory, std, driven=plant.driven).mean
     except SimulationError as error:
         return Limit(None, reason=str(error))
     return Limit(mean, float(plant.system.dt))

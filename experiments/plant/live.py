@@ -47,7 +47,12 @@ class Simulation:
     ----------
     plant : Plant
     n_samples : int
+        Without the transient.
     seed : int
+    transient : int
+        Samples before the others, which are delivered, too.
+    initial_state : (n_x,), optional
+        State at the first sample; None: that of the system.
 
     Raises
     ------
@@ -59,14 +64,24 @@ class Simulation:
     #: what decides about inputs with the model, while the plant is identified
     decisions: DesignRun | ControlRun | None = None
 
-    def __init__(self, plant: Plant, n_samples: int, seed: int) -> None:
+    def __init__(
+        self,
+        plant: Plant,
+        n_samples: int,
+        seed: int,
+        *,
+        transient: int = 0,
+        initial_state: np.ndarray | None = None,
+    ) -> None:
         self._plant = plant
         self._n_samples = n_samples
         self._seed = seed
         if plant.asks_a_model:
-            signals = plant.exogenous(n_samples, seed)
-            self.decisions = plant.begin_decisions(signals, n_samples, seed)
-        self.samples = plant.samples(n_samples, seed, self.decisions)
+            signals = plant.exogenous(n_samples, seed, transient=transient)
+            self.decisions = plant.begin_decisions(signals, transient + n_samples, seed)
+        self.samples = plant.samples(
+            n_samples, seed, self.decisions, transient=transient, initial_state=initial_state
+        )
         self._simulated: list[Sample] = []
         self.n_seen = 0  # samples delivered so far; 0 delivers the same ones again
         self._collected: Trajectory | None = None

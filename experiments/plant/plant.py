@@ -87,8 +87,8 @@ class Plant:
         excited = {
             name for name, excitation in self.excitations.items() if excitation != NoExcitation()
         }
-        driven = {*self.controller.inputs_driven, *self.weather, *excited, *self.design}
-        return [name for name in self.inputs if name not in driven]
+        all_driven = {*self.driven, *self.weather, *excited}
+        return [name for name in self.inputs if name not in all_driven]
 
     @property
     def unused(self) -> frozenset[str]:
@@ -103,9 +103,14 @@ class Plant:
         return bool(self.design) or isinstance(self.controller, Predictive)
 
     @property
+    def driven(self) -> tuple[str, ...]:
+        """Names of the inputs that are decided sample by sample, and held between samples."""
+        return (*self.controller.inputs_driven, *self.design)
+
+    @property
     def is_open_loop(self) -> bool:
         """Whether no input depends on an output."""
-        return not self.controller.inputs_driven and not self.design
+        return not self.driven
 
     def n_samples(self, duration: float | str) -> int:
         """Return the number of samples of a duration, including that at time zero."""
@@ -199,11 +204,26 @@ class Plant:
                 )
 
     def samples(
-        self, n_samples: int, seed: int, run: DesignRun | ControlRun | None = None
+        self,
+        n_samples: int,
+        seed: int,
+        run: DesignRun | ControlRun | None = None,
+        *,
+        transient: int = 0,
+        initial_state: NDArray[np.float64] | None = None,
     ) -> Iterator[Sample]:
-        """Simulate sample by sample, with the decisions of a run if a model is asked."""
-        signals = self.exogenous(n_samples, seed)
-        return self._closed_loop(signals, run, n_samples=n_samples, seed=seed)
+        """Simulate sample by sample, the transient first.
+
+        Where a model is asked, the inputs are those of the run. Without a run, no model decides.
+        """
+        signals = self.exogenous(n_samples, seed, transient=transient)
+        return self._closed_loop(
+            signals,
+            run,
+            n_samples=transient + n_samples,
+            seed=seed,
+            initial_state=initial_state,
+        )
 
     def begin_decisions(
         self, signals: Mapping[str, NDArray[np.float64]], n_samples: int, seed: int

@@ -16,6 +16,7 @@ import xarray as xr
 import simulators
 import sysid
 from experiments.plant.plant import Plant
+from experiments.reproduce.excited_plants import EXCITED_PLANTS
 from experiments.reproduce.small_records import SMALL_RECORDS
 from sysid.store import digest
 
@@ -454,6 +455,10 @@ LITERATURE_TASKS: dict[str, Task] = {
         ("gas_furnace", "Gas furnace", "%"),
     )
 }
+#: Plants whose inputs are chosen, or excited.
+EXCITED_TASKS: dict[str, Task] = {
+    name: Task(title=plant.title, unit=plant.unit) for name, plant in EXCITED_PLANTS.items()
+}
 #: Plants under the controllers of the study `control`.
 CONTROL_TASKS: dict[str, Task] = {
     "heating": Task(title="Building, one year", unit="K"),
@@ -461,7 +466,13 @@ CONTROL_TASKS: dict[str, Task] = {
     "level_steps": Task(title="Tanks, steps of the level", unit="V"),
 }
 #: All tasks by their name in the configuration.
-STUDY_TASKS: dict[str, Task] = {**PAPER_TASKS, **STREAMS, **LITERATURE_TASKS, **CONTROL_TASKS}
+STUDY_TASKS: dict[str, Task] = {
+    **PAPER_TASKS,
+    **STREAMS,
+    **LITERATURE_TASKS,
+    **EXCITED_TASKS,
+    **CONTROL_TASKS,
+}
 
 
 def draw_records(task: str, seed: int, building_samples: int = YEAR_SAMPLES) -> Records:

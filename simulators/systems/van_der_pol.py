@@ -37,7 +37,7 @@ class VanDerPol(System):
         Signal("position", "m", "position of the oscillator"),
         Signal("velocity", "m/s", "velocity of the oscillator"),
     )
-    inputs: ClassVar = ()
+    inputs: ClassVar[tuple[Signal, ...]] = ()
     outputs: ClassVar = (Signal("displacement", "m", "measured position"),)
     noises: ClassVar = (Signal("acceleration_noise", "m/s^2", "process noise on the acceleration"),)
 

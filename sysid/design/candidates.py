@@ -24,6 +24,9 @@ class InputLimits:
         Smallest and largest value [unit of the input].
     rate : float
         Largest change from one sample to the next [unit of the input].
+    rms : float
+        Largest root mean square of a stretch about the middle of the range [unit of the input]. A
+        stretch of more power is shrunk towards the middle.
 
     Raises
     ------
@@ -34,6 +37,7 @@ class InputLimits:
     low: float
     high: float
     rate: float = inf
+    rms: float = inf
 
     def __post_init__(self) -> None:
         if not (isfinite(self.low) and isfinite(self.high) and self.low < self.high):
@@ -45,6 +49,11 @@ class InputLimits:
             raise UserError(
                 f"InputLimits: expected a rate above 0 per sample, got {self.rate!r}; leave it out "
                 "if the input may jump"
+            )
+        if not self.rms > 0:
+            raise UserError(
+                f"InputLimits: expected a root mean square above 0, got {self.rms!r}; leave it out "
+                "if the power has no limit"
             )
 
     @classmethod
@@ -61,6 +70,26 @@ class InputLimits:
             return cls(*(float(value) for value in values))
         except (TypeError, ValueError) as error:
             raise UserError(f"limits of {name!r}: {error}") from None
+
+    @property
+    def middle(self) -> float:
+        """Middle of the range [unit of the input]."""
+        return 0.5 * (self.low + self.high)
+
+    def stretch(self, unit: Array, previous: float) -> Array:
+        """Return a stretch (n,) that keeps all limits, from one (n,) between 0 and 1.
+
+        The input before its first sample is `previous`.
+        """
+        return self.keep(self.low + (self.high - self.low) * unit, previous)
+
+    def keep(self, values: Array, previous: float) -> Array:
+        """Return the values (n,) within all limits, the first one after the input `previous`."""
+        deviation = values - self.middle
+        rms = float(np.sqrt(np.mean(np.square(deviation))))
+        if rms > self.rms:
+            values = self.middle + (self.rms / rms) * deviation
+        return self.clip(values, previous)
 
     def clip(self, values: Array, previous: float) -> Array:
         """Return the values (n,) within the limits, the first one after the input `previous`.
@@ -173,11 +202,7 @@ class RandomWaves(StretchClass):
 
     def __post_init__(self) -> None:
         check_whole(self.n_waves, 1, "RandomWaves: n_waves")
-        if not 0 < self.highest <= 0.5:
-            raise UserError(
-                "RandomWaves: expected highest above 0 and at most 0.5 periods per sample, got "
-                f"{self.highest!r}"
-            )
+        _check_frequency(self)
 
     def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
         lowest = min(1.0 / n_samples, self.highest)
@@ -189,6 +214,51 @@ class RandomWaves(StretchClass):
         unit = (wave - wave.min()) / spread if spread > 0 else np.zeros(n_samples)
         low, high = np.sort(generator.uniform(size=2))
         return low + (high - low) * unit
+
+
+@dataclass(frozen=True)
+class RandomNoise(StretchClass):
+    """Gaussian noise of a random bandwidth about the middle of the range, clipped to it.
+
+    It is a sum of the harmonics of twice the stretch up to a random frequency, with Gaussian
+    amplitudes. The frequency is uniform on a logarithmic scale, from one period in the stretch to
+    `highest`.
+
+    Parameters
+    ----------
+    std : float
+        Standard deviation before it is clipped, as a fraction of the range, at most 0.5.
+    highest : float
+        Largest frequency [periods per sample], at most 0.5.
+    """
+
+    std: float = 0.25
+    highest: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.std <= 0.5:
+            raise UserError(
+                f"RandomNoise: expected std above 0 and at most 0.5 of the range, got {self.std!r}"
+            )
+        _check_frequency(self)
+
+    def draw(self, n_samples: int, generator: np.random.Generator) -> Array:
+        lowest = min(1.0 / n_samples, self.highest)
+        bandwidth = np.exp(generator.uniform(np.log(lowest), np.log(self.highest)))
+        n_harmonics = max(1, int(2 * n_samples * bandwidth))
+        angles = np.pi * np.arange(n_samples)[:, None] * np.arange(1, n_harmonics + 1) / n_samples
+        cosines, sines = generator.standard_normal((2, n_harmonics))
+        noise = np.cos(angles) @ cosines + np.sin(angles) @ sines
+        return np.clip(0.5 + self.std * noise / np.sqrt(n_harmonics), 0.0, 1.0)
+
+
+def _check_frequency(stretch_class: RandomWaves | RandomNoise) -> None:
+    """Raise UserError unless the largest frequency can be sampled."""
+    if not 0 < stretch_class.highest <= 0.5:
+        raise UserError(
+            f"{type(stretch_class).__name__}: expected highest above 0 and at most 0.5 periods per "
+            f"sample, got {stretch_class.highest!r}"
+        )
 
 
 def _check_range(stretch_class: RandomSteps | RandomSwitches | RandomRamps) -> None:
@@ -216,7 +286,9 @@ def _draw_lengths(
 #: Classes of the candidates by default, in turns.
 STRETCH_CLASSES: tuple[StretchClass, ...] = (
     RandomSteps(),
+    RandomNoise(),
     RandomWaves(),
-    RandomRamps(),
     RandomSwitches(),
+    RandomNoise(),
+    RandomRamps(),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cholesky, solve_triangular
 
 from sysid.arrays import Array
 from sysid.gp.online import OnlineGP, Projected
@@ -24,7 +25,8 @@ class PlannedOutput:
     planned : Projected
         Regressors of the H planned samples.
     region : Projected
-        Regressors of the R points at which the function shall become known.
+        Regressors of the R points at which the function shall become known; none for a criterion
+        that has no region.
     """
 
     gp: OnlineGP
@@ -50,7 +52,14 @@ class DesignCriterion(ABC):
 
     The covariance of a Gaussian process does not depend on the measured values, so that the gain of
     a plan is known before it is applied, as far as the plant follows the simulated path.
+
+    Attributes
+    ----------
+    has_region : bool
+        Whether the gain depends on the region.
     """
+
+    has_region: ClassVar[bool] = True
 
     @abstractmethod
     def gain(self, output: PlannedOutput) -> float:
@@ -71,11 +80,12 @@ class InformationGain(DesignCriterion):
     Samples that repeat each other count little, because they are correlated.
     """
 
+    has_region = False
+
     def gain(self, output: PlannedOutput) -> float:
-        covariance = output.covariance() / output.noise_variance
-        covariance[np.diag_indices(len(covariance))] += 1.0
-        _, log_determinant = np.linalg.slogdet(covariance)
-        return 0.5 * float(log_determinant)
+        root = _root_with_noise(output)
+        excess = np.log(np.diag(root)) - 0.5 * np.log(output.noise_variance)
+        return float(np.sum(excess))
 
 
 @dataclass(frozen=True)
@@ -89,16 +99,15 @@ class VarianceReduction(DesignCriterion):
 
     Cohn (1996) calls it the expected reduction of the integrated variance; for Gaussian processes
     see Seo et al. (2000). The region of `InformativeInput` is where the model shall become good; by
-    default all regressors that the candidates of this decision would visit.
+    default the regressors that the candidates of this decision and of the last ones would visit.
     """
 
     def gain(self, output: PlannedOutput) -> float:
-        covariance = output.covariance()
-        covariance[np.diag_indices(len(covariance))] += output.noise_variance
+        root = _root_with_noise(output)
         with_region = output.covariance_with_region()
-        explained = cho_solve(cho_factor(covariance, lower=True), with_region)
-        reduction = np.sum(with_region * explained, axis=0)
-        return float(np.mean(reduction)) / output.noise_variance
+        explained = solve_triangular(root, with_region, lower=True, check_finite=False)
+        n_points = with_region.shape[1]
+        return float(np.sum(np.square(explained))) / (n_points * output.noise_variance)
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,8 @@ class SpaceFilling(DesignCriterion):
     coordinates comparable; they are all that the baseline takes from the model.
     """
 
+    has_region = False
+
     def gain(self, output: PlannedOutput) -> float:
         kernel = output.gp.point_kernel
         x = output.planned.features
@@ -124,6 +135,13 @@ class SpaceFilling(DesignCriterion):
         is_known = np.hstack([np.ones((len(x), n_points), dtype=bool), is_earlier])
         nearest = np.min(distance, axis=1, where=is_known, initial=1.0)
         return float(nearest.sum())
+
+
+def _root_with_noise(output: PlannedOutput) -> Array:
+    """Return the lower root (H, H) of ``C + s I``, the covariance of the planned targets."""
+    covariance = output.covariance()
+    covariance[np.diag_indices(len(covariance))] += output.noise_variance
+    return np.asarray(cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
 
 
 def project(model: Model, regressors: Array) -> Projected:

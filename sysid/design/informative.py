@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from scipy.special import ndtr
 from sysid.arrays import Array, check_whole, matrix, vector
 from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass
 from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput, project
+from sysid.design.spread import variance_along
 from sysid.errors import UserError, UserTypeError
 from sysid.identification import Identification
 from sysid.identified import IdentifiedModel
@@ -20,14 +22,15 @@ from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
-from sysid.simulation.propagation.pathwise import Pathwise
-from sysid.simulation.propagation.propagation import AboutPath, follow_mean
+from sysid.simulation.propagation.propagation import follow_mean
 from sysid.simulation.validation import Z_95
 
-MAX_REGION_POINTS = 200  # regressors of all candidates that stand for the region by default
+# Regressors that stand for the region by default, and decisions whose candidates visited them.
+MAX_REGION_POINTS = 100
+N_DECISIONS_OF_REGION = 10
 
-# Candidates whose bands are computed at a time.
-N_JUDGED_TOGETHER = 2
+# Candidates whose bands are computed at a time, if outputs have limits.
+N_JUDGED_TOGETHER = 4
 
 
 class DesignedInput(NamedTuple):
@@ -74,15 +77,15 @@ class InformativeInput:
     plant on each of them. The `criterion` computes what the planned outputs would tell. The
     candidate of the largest gain is taken whose measured outputs stay within `output_limits`, but
     for a fraction of at most `probability` of the planned samples, by the calibrated bands of the
-    model (`sysid.AboutPath` of `sysid.Pathwise`). If no candidate does, that one is taken which
-    leaves the limits least; this is counted (`n_fallbacks`) and stated in the result.
+    model, to first order in the errors of its function. If no candidate does, that one is taken
+    which leaves the limits least; this is counted (`n_fallbacks`) and stated in the result.
 
     Parameters
     ----------
     limits : mapping of str to InputLimits or (low, high) or (low, high, rate)
         Inputs that are designed, with their limits [unit of the input; rate per sample].
     horizon : int
-        Samples H of a candidate.
+        Samples H of a candidate. No plan leads farther than the plant moves in this time.
     n_applied : int, optional
         Samples that are applied before the next decision; None: the whole stretch.
     n_candidates : int
@@ -96,16 +99,14 @@ class InformativeInput:
         What counts as informative.
     region : (R, p) array_like, optional
         Regressors at which the model shall become good, for criteria that have a region. None: the
-        regressors that all candidates of the decision visit.
+        regressors that the candidates of this decision and of the last ones visit.
     output_limits : mapping of str to (low, high)
         Limits of outputs [unit of the output].
     probability : float
         Largest expected fraction of the planned samples beyond these limits.
-    n_draws : int
-        Functions that are drawn for the bands.
     seed : int
-        Seed of the candidates and the draws. Decision k of an object is the same for the same seed,
-        model and samples.
+        Seed of the candidates. Decision k of an object is the same for the same seed, models and
+        samples.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ class InformativeInput:
     """
 
     limits: Mapping[str, Any]
-    horizon: int = 50
+    horizon: int = 100
     n_applied: int | None = None
     n_candidates: int = 30
     n_refinements: int = 0
@@ -135,10 +136,10 @@ class InformativeInput:
     region: ArrayLike | None = None
     output_limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     probability: float = 0.05
-    n_draws: int = 50
     seed: int = 0
     n_decisions: int = field(default=0, init=False)
     n_fallbacks: int = field(default=0, init=False)
+    _visited: deque[Array] = field(init=False, repr=False)  # regressors of the last decisions
 
     def __post_init__(self) -> None:
         if not isinstance(self.limits, Mapping) or not self.limits:
@@ -151,10 +152,10 @@ class InformativeInput:
             ("horizon", 1),
             ("n_candidates", 1),
             ("n_refinements", 0),
-            ("n_draws", 2),
             ("seed", 0),
         ):
             check_whole(getattr(self, name), least, f"InformativeInput: {name}")
+        self._visited = deque(maxlen=N_DECISIONS_OF_REGION)
         if self.n_applied is None:
             self.n_applied = self.horizon
         check_whole(self.n_applied, 1, "InformativeInput: n_applied", below=self.horizon + 1)
@@ -190,8 +191,8 @@ class InformativeInput:
         Parameters
         ----------
         model
-            What is known about the plant. None, or an identification that is not trained yet: the
-            first candidate is taken.
+            What is known about the plant. None, or an identification that is not trained yet: one
+            candidate is drawn and taken; the classes take turns from one decision to the next.
         outputs : (n, m), optional
             Last measured outputs of the model, in the order of ``narx.output_names``, the newest
             last. Not needed if `model` is what `identify` returns and follows the plant by `step`.
@@ -210,7 +211,7 @@ class InformativeInput:
         generator = np.random.default_rng([self.seed, self.n_decisions])
         identified, known = self._read(model, outputs, inputs)
         if identified is None:
-            stretch = self._draw(1, self._centres(), generator)[0]
+            stretch = self.draw(1, self._centres(), generator, self.n_decisions)[0]
             designed = self._without_plan(stretch, "there is no model yet")
         else:
             dynamics = Dynamics(identified)
@@ -284,28 +285,39 @@ class InformativeInput:
 
     def _centres(self) -> Array:
         """Return the middle of the range of every designed input."""
-        return np.array([0.5 * (limits.low + limits.high) for limits in self.limits.values()])
+        return np.array([limits.middle for limits in self.limits.values()])
 
-    def _draw(self, n_drawn: int, previous: Array, generator: np.random.Generator) -> Array:
-        """Draw stretches (n, H, number of designed inputs) that follow the inputs `previous`."""
+    def draw(
+        self, n_drawn: int, previous: Array, generator: np.random.Generator, first_class: int = 0
+    ) -> Array:
+        """Draw candidates (n, H, number of designed inputs) within the limits of the inputs.
+
+        Parameters
+        ----------
+        n_drawn : int
+        previous : (number of designed inputs,)
+            Inputs before the first sample.
+        generator : numpy.random.Generator
+        first_class : int
+            The classes take turns, from the class of this number on.
+        """
         drawn = np.empty((n_drawn, self.horizon, len(self.limits)))
         for i, stretch in enumerate(drawn):
-            kind = self.classes[i % len(self.classes)]
+            kind = self.classes[(first_class + i) % len(self.classes)]
             for j, limits in enumerate(self.limits.values()):
                 unit = kind.draw(self.horizon, generator)
-                values = limits.low + (limits.high - limits.low) * unit
-                stretch[:, j] = limits.clip(values, previous[j])
+                stretch[:, j] = limits.stretch(unit, previous[j])
         return drawn
 
     def _vary(self, best: Array, previous: Array, generator: np.random.Generator) -> Array:
         """Return variants of a stretch (H, ...), which follow others in a part of their samples."""
-        variants = self._draw(self.n_candidates, previous, generator)
+        variants = self.draw(self.n_candidates, previous, generator)
         for variant in variants:
             first, last = np.sort(generator.integers(0, self.horizon + 1, size=2))
             variant[:first] = best[:first]
             variant[last:] = best[last:]
             for j, limits in enumerate(self.limits.values()):
-                variant[:, j] = limits.clip(variant[:, j], previous[j])
+                variant[:, j] = limits.keep(variant[:, j], previous[j])
         return variants
 
     def _simulate(
@@ -349,7 +361,7 @@ class InformativeInput:
         columns = [dynamics.narx.input_names.index(name) for name in self.limits]
         previous = inputs[-1, columns] if len(inputs) else self._centres()
         others = self._coming_others(dynamics.narx, inputs, forecast)
-        stretches = self._draw(self.n_candidates, previous, generator)
+        stretches = self.draw(self.n_candidates, previous, generator)
         candidates = self._simulate(dynamics, outputs, inputs, others, stretches)
         region = self._region(dynamics, candidates)
         gains = self._gains(dynamics, candidates, region)
@@ -365,7 +377,7 @@ class InformativeInput:
         if not np.isfinite(gains).any():
             hold = np.repeat(previous[None], self.horizon, axis=0)
             return self._without_plan(hold, "the model diverges on all candidates")
-        return self._best_within_limits(dynamics, candidates, gains, generator)
+        return self._best_within_limits(dynamics, candidates, gains)
 
     def _coming_others(self, narx: Narx, inputs: Array, forecast: Mapping[str, ArrayLike]) -> Array:
         """Return the coming inputs (H, n_u), of which the designed ones do not matter."""
@@ -387,14 +399,19 @@ class InformativeInput:
         return coming
 
     def _region(self, dynamics: Dynamics, candidates: _Candidates) -> Array:
-        """Return the regressors (R, p) at which the model shall become good."""
+        """Return the regressors (R, p) at which the model shall become good.
+
+        By default they are some of those that the candidates of this decision and of the last ones
+        visit. A criterion without a region gets none.
+        """
         if self.region is not None:
             return matrix(self.region, dynamics.n_features, "region")
+        if not self.criterion.has_region:
+            return np.zeros((0, dynamics.n_features))
         visited = dynamics.regressors_along(candidates.path, candidates.exogenous)
         is_finite = np.isfinite(visited).all(axis=2)
-        points = visited[is_finite]
-        step = -(-len(points) // MAX_REGION_POINTS)
-        return points[:: max(step, 1)]
+        self._visited.append(_thin_out(visited[is_finite]))
+        return _thin_out(np.concatenate(self._visited))
 
     def _gains(self, dynamics: Dynamics, candidates: _Candidates, region: Array) -> Array:
         """Return the gain (b,) of every candidate, all outputs together; nan if it diverges."""
@@ -417,11 +434,10 @@ class InformativeInput:
         dynamics: Dynamics,
         candidates: _Candidates,
         gains: Array,
-        generator: np.random.Generator,
     ) -> DesignedInput:
         """Return the candidate of the largest gain within the limits of the outputs.
 
-        Bands are drawn only for candidates that the mean path does not exclude.
+        Bands are computed only for candidates that the mean path does not exclude.
         """
         (finite,) = np.nonzero(np.isfinite(gains))
         least_outside = np.full(len(gains), np.inf)
@@ -433,11 +449,11 @@ class InformativeInput:
         if not len(order):
             n_excluded = len(finite)
             order = np.argsort(least_outside)[: min(N_JUDGED_TOGETHER, len(finite))]
-        seed = int(generator.integers(2**32))
+        n_together = N_JUDGED_TOGETHER if self.output_limits else 1
         least: tuple[float, int, _Risk] | None = None
-        for begin in range(0, len(order), N_JUDGED_TOGETHER):
-            chosen = order[begin : begin + N_JUDGED_TOGETHER]
-            risk = self._risk(dynamics, candidates.of(chosen), seed)
+        for begin in range(0, len(order), n_together):
+            chosen = order[begin : begin + n_together]
+            risk = self._risk(dynamics, candidates.of(chosen))
             for i, number in enumerate(chosen.tolist()):
                 one = _Risk(*(values[i : i + 1] for values in risk))
                 outside = float(one.outside[0])
@@ -471,25 +487,19 @@ class InformativeInput:
             outside += below + above
         return np.minimum(outside, 1.0).mean(axis=1)
 
-    def _risk(self, dynamics: Dynamics, candidates: _Candidates, seed: int) -> _Risk:
-        """Predict the outputs of candidates, and how often they would leave their limits.
-
-        The same functions are drawn for all candidates.
-        """
-        spread = AboutPath(Pathwise(self.n_draws))
-        past = candidates.path[:, : dynamics.n_lags]
-        moments = spread.propagate(
-            dynamics, past, candidates.exogenous, np.random.default_rng([seed])
-        )
-        std = np.sqrt(moments.variance + dynamics.noise_variance)
-        outside = np.zeros(moments.mean.shape[:2])
+    def _risk(self, dynamics: Dynamics, candidates: _Candidates) -> _Risk:
+        """Predict the outputs of candidates, and how often they would leave their limits."""
+        mean = candidates.path[:, dynamics.n_lags :]
+        spread = variance_along(dynamics, candidates.path, candidates.exogenous)
+        latent = dynamics.calibrated(spread, n_steps=mean.shape[1])
+        std = np.sqrt(latent + dynamics.noise_variance)
+        outside = np.zeros(mean.shape[:2])
         for name, (low, high) in self.output_limits.items():
             i = dynamics.narx.output_names.index(name)
-            centre = moments.mean[:, :, i]
-            below = ndtr((low - centre) / std[:, :, i])
-            above = ndtr((centre - high) / std[:, :, i])
-            outside += np.nan_to_num(below + above, nan=1.0)
-        return _Risk(moments.mean, std, np.minimum(outside, 1.0).mean(axis=1))
+            below = ndtr((low - mean[:, :, i]) / std[:, :, i])
+            above = ndtr((mean[:, :, i] - high) / std[:, :, i])
+            outside += below + above
+        return _Risk(mean, std, np.minimum(outside, 1.0).mean(axis=1))
 
     def _planned(
         self,
@@ -523,3 +533,9 @@ class InformativeInput:
     def _applied(self, stretch: Array) -> dict[str, Array]:
         """Return the samples to apply until the next decision, by input."""
         return {name: stretch[: self.n_applied, j] for j, name in enumerate(self.limits)}
+
+
+def _thin_out(points: Array) -> Array:
+    """Return every k-th of the points (n, p), so that at most `MAX_REGION_POINTS` are left."""
+    step = -(-len(points) // MAX_REGION_POINTS)
+    return points[:: max(step, 1)]

@@ -711,9 +711,9 @@ def test_a_job_computes_only_what_its_settings_change(
 def test_a_simulation_that_diverges_gives_the_same_results_with_a_cache(tmp_path, monkeypatch):
     simulate = Plant.samples
 
-    def simulate_and_fail(self, *arguments):
+    def simulate_and_fail(self, *arguments, **options):
         error = DivergenceError("the plant exploded")
-        return fail_after(simulate(self, *arguments), 60, error)
+        return fail_after(simulate(self, *arguments, **options), 60, error)
 
     monkeypatch.setattr(Plant, "samples", simulate_and_fail)
     cache = tmp_path / "cache"

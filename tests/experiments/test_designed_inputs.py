@@ -160,6 +160,14 @@ def test_inputs_of_one_plant_may_have_limits_of_their_own(tmp_path):
     assert (limits["flow"].low, limits["flow"].high) == (2.0, 6.0)
 
 
+def test_the_power_of_an_input_has_its_limit():
+    excitation = Informative(low=-2.0, high=2.0, offset=3.0, rms=0.4, horizon=25)
+    assert excitation.limits().rms == 0.4
+    signal = excitation.signal(200, 4.0, np.random.default_rng(0))
+    stretches = signal.reshape(-1, 25) - 3.0
+    assert np.sqrt(np.mean(stretches**2, axis=1)).max() <= 0.4 + 1e-12
+
+
 def test_one_model_chooses_the_inputs():
     source = SimpleNamespace(decisions=object())
     with pytest.raises(UserError, match="one model decides about the inputs; name one output"):

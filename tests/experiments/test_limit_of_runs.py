@@ -131,8 +131,10 @@ def test_a_run_that_is_interrupted_ends_the_second_process(tmp_path, monkeypatch
     monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
     simulate = Plant.samples
 
-    def simulate_and_fail(self, *arguments):
-        return fail_after(simulate(self, *arguments), 150, DivergenceError("the plant exploded"))
+    def simulate_and_fail(self, *arguments, **options):
+        return fail_after(
+            simulate(self, *arguments, **options), 150, DivergenceError("the plant exploded")
+        )
 
     monkeypatch.setattr(Plant, "samples", simulate_and_fail)
     with pytest.raises(Stopped, match="the plant exploded"):

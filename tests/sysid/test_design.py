@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from coupled_models import joint_model, naive_kernel, signals, unstable
-from linear_part_models import model_with_linear_part
+from linear_part_models import joint_model_with_linear_parts, model_with_linear_part
 from linear_part_models import naive_posterior as naive_with_linear_part
 from sysid import (
     Identification,
@@ -16,6 +16,7 @@ from sysid import (
     InputLimits,
     Narx,
     PlannedOutput,
+    RandomNoise,
     RandomRamps,
     RandomSteps,
     RandomSwitches,
@@ -27,10 +28,13 @@ from sysid import (
     identify,
 )
 from sysid.design.criteria import project
+from sysid.design.spread import variance_along
 from sysid.errors import UserError, UserTypeError
-from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.dynamics import Dynamics, exogenous_rows
+from sysid.simulation.forecast import past_outputs
+from sysid.simulation.propagation.propagation import follow_mean
 
-CLASSES = (RandomSteps(), RandomWaves(), RandomRamps(), RandomSwitches())
+CLASSES = (RandomSteps(), RandomWaves(), RandomRamps(), RandomNoise(), RandomSwitches())
 LIMITS = {"u": (-1.0, 2.0)}
 N_KNOWN = 12  # measured samples before a decision
 
@@ -164,7 +168,7 @@ def test_candidates_lie_between_the_limits(kind, n_samples):
         assert (np.ptp(drawn, axis=1) > 0).mean() > 0.9
 
 
-@pytest.mark.parametrize("kind", CLASSES[:1] + CLASSES[3:], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", CLASSES[:1] + CLASSES[4:], ids=lambda kind: type(kind).__name__)
 def test_levels_are_held_as_long_as_they_shall_be(kind):
     kind = replace(kind, shortest=4, longest=7)
     values = kind.draw(400, np.random.default_rng(0))
@@ -178,6 +182,25 @@ def test_a_rate_limit_holds_from_the_last_input_on():
     limits = InputLimits(0.0, 1.0, rate=0.1)
     values = limits.clip(np.array([5.0, 5.0, -5.0, 0.0]), 0.85)
     np.testing.assert_allclose(values, [0.95, 1.0, 0.9, 0.8])
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: type(kind).__name__)
+def test_a_stretch_of_too_much_power_is_shrunk_towards_the_middle(kind):
+    unit = kind.draw(200, np.random.default_rng(2))
+    free = InputLimits(-1.0, 3.0).stretch(unit, 1.0)
+    power = np.mean((free - 1.0) ** 2)
+    limited = InputLimits(-1.0, 3.0, rms=0.5 * np.sqrt(power)).stretch(unit, 1.0)
+    np.testing.assert_allclose(limited - 1.0, 0.5 * (free - 1.0))
+    unlimited = InputLimits(-1.0, 3.0, rms=1.01 * np.sqrt(power)).stretch(unit, 1.0)
+    np.testing.assert_array_equal(unlimited, free)
+
+
+@pytest.mark.parametrize("n_refinements", [0, 3])
+def test_a_chosen_stretch_keeps_its_power(joint, known, n_refinements):
+    limits = {"u": InputLimits(-1.0, 2.0, rms=0.4)}
+    design = InformativeInput(limits, n_candidates=6, n_refinements=n_refinements)
+    stretch = design.next(joint, *known).inputs["u"]
+    assert np.sqrt(np.mean((stretch - 0.5) ** 2)) <= 0.4 + 1e-12
 
 
 @pytest.mark.parametrize("n_refinements", [0, 2])
@@ -244,8 +267,8 @@ def expected_outside(planned, low, high):
 def test_outputs_stay_within_their_limits_with_the_stated_probability(joint, known):
     outputs, inputs = known
     free = InformativeInput(LIMITS, horizon=15).next(joint, outputs, inputs)
-    low = np.quantile(free.mean[:, 0], 0.2) - 0.05
-    high = np.quantile(free.mean[:, 0], 0.8) + 0.05
+    low = np.quantile(free.mean[:, 0], 0.15) - 0.1
+    high = np.quantile(free.mean[:, 0], 0.85) + 0.1
     design = InformativeInput(LIMITS, horizon=15, output_limits={"a": (low, high)}, probability=0.3)
     planned = design.next(joint, outputs, inputs)
     found = expected_outside(planned, low, high)
@@ -267,18 +290,35 @@ def test_the_least_bad_candidate_is_a_fallback_and_counted(joint, known):
 
 
 def test_what_excludes_a_candidate_is_a_bound(joint, known):
-    """The fraction by the mean path and the noise alone is not above that by the drawn band."""
+    """The fraction by the mean path and the noise alone is not above that by the whole band."""
     outputs, inputs = known
     limits = {"a": (-0.2, 0.25), "b": (-0.3, 0.3)}
     design = InformativeInput(LIMITS, horizon=15, output_limits=limits)
     dynamics = Dynamics(joint)
-    stretches = design._draw(12, inputs[-1], np.random.default_rng(0))
+    stretches = design.draw(12, inputs[-1], np.random.default_rng(0))
     others = np.zeros((15, 1))
     candidates = design._simulate(dynamics, outputs, inputs, others, stretches)
     bound = design._least_outside(dynamics, candidates)
-    outside = design._risk(dynamics, candidates, seed=0).outside
+    outside = design._risk(dynamics, candidates).outside
     assert (bound <= outside + 1e-12).all()
     assert bound.max() > 0
+
+
+def test_the_region_is_what_the_candidates_of_all_decisions_visit(joint, known):
+    design = InformativeInput(LIMITS, horizon=15, criterion=VarianceReduction())
+    dynamics = Dynamics(joint)
+    visited = []
+    regions = []
+    for seed in range(2):
+        stretches = design.draw(5, known[1][-1], np.random.default_rng(seed))
+        candidates = design._simulate(dynamics, *known, np.zeros((15, 1)), stretches)
+        along = dynamics.regressors_along(candidates.path, candidates.exogenous)
+        visited.append({tuple(x) for x in along.reshape(-1, dynamics.n_features)})
+        regions.append({tuple(x) for x in design._region(dynamics, candidates)})
+    assert regions[0] <= visited[0]
+    assert regions[1] <= visited[0] | visited[1]
+    assert regions[1] & visited[0]
+    assert regions[1] & visited[1] - visited[0]
 
 
 def test_the_same_decision_is_the_same_and_the_next_one_is_not(joint, known):
@@ -342,6 +382,58 @@ def test_an_identified_model_knows_its_last_samples():
     np.testing.assert_allclose(found.ahead(coming)["y_mean"], planned.mean[:-1, 0], atol=1e-9)
 
 
+# --- the uncertainty of a plan --------------------------------------------------------------------
+
+
+def naive_path(dynamics, past, exogenous, errors):
+    """Return the outputs (T, m) of one path whose targets have errors (T, m)."""
+    outputs = [*past]
+    for row, error in zip(exogenous, errors, strict=True):
+        x = row.copy()
+        for j, (name, lag) in enumerate(dynamics.narx.features):
+            if name in dynamics.narx.output_names:
+                x[j] = outputs[-lag][dynamics.narx.output_names.index(name)]
+        target = np.array([model.predict(x[None]).mean[0] for model in dynamics.models]) + error
+        outputs.append(outputs[-1] + target if dynamics.is_change else target)
+    return np.array(outputs[len(past) :])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [joint_model(), joint_model("change"), joint_model_with_linear_parts()],
+    ids=["values", "changes", "linear_parts"],
+)
+def test_errors_of_the_function_move_a_plan_as_in_a_simulation(model):
+    """Outputs are moved by one error at a time; the errors have their posterior covariance."""
+    n_steps = 8
+    dynamics = Dynamics(model)
+    values = signals(40, seed=3)
+    past = np.column_stack([values[name] for name in dynamics.narx.output_names])[:12]
+    inputs = np.column_stack([values[name] for name in dynamics.narx.input_names])
+    exogenous = exogenous_rows(dynamics.narx, inputs, np.arange(12, 12 + n_steps))[None]
+    start = past_outputs(past, len(past) - 1, dynamics)
+    path, _ = follow_mean(dynamics, start, exogenous)
+    shape = (n_steps, dynamics.n_outputs)
+    visited = dynamics.regressors_along(path, exogenous)[0]
+    step = 1e-5
+    expected = np.zeros(shape)
+    for i, one in enumerate(dynamics.models):
+        moved = []
+        for t in range(n_steps):
+            error = np.zeros(shape)
+            error[t, i] = step
+            plus = naive_path(dynamics, start[0], exogenous[0], error)
+            minus = naive_path(dynamics, start[0], exogenous[0], -error)
+            moved.append((plus - minus) / (2 * step))
+        projected = project(one, visited)
+        covariance = one.gp.covariance(projected, projected)
+        expected += np.einsum("stm,su,utm->tm", np.array(moved), covariance, np.array(moved))
+    found = variance_along(dynamics, path, exogenous)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    one_step = [one.predict(visited[:1]).variance[0] for one in dynamics.models]
+    np.testing.assert_allclose(found[0], one_step, rtol=1e-9)
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 
@@ -355,7 +447,7 @@ def test_an_identified_model_knows_its_last_samples():
         ({"limits": {"u": "01"}}, r"expected \(low, high\)"),
         ({"limits": {"u": ("a", "b")}}, "limits of 'u'"),
         ({"horizon": 0}, "horizon"),
-        ({"n_applied": 51}, "n_applied"),
+        ({"n_applied": 101}, "n_applied"),
         ({"n_candidates": 2.5}, "n_candidates"),
         ({"probability": 1.0}, "probability"),
         ({"output_limits": {"y": (2.0, 1.0)}}, "output_limits of 'y'"),
@@ -366,6 +458,33 @@ def test_an_identified_model_knows_its_last_samples():
 def test_settings_that_cannot_be_used_are_refused(changes, message):
     with pytest.raises((UserError, UserTypeError), match=message):
         InformativeInput(**({"limits": LIMITS} | changes))
+
+
+@pytest.mark.parametrize("n_samples", [40, 400])
+def test_noise_has_its_spread_and_no_higher_frequency_than_it_may(n_samples):
+    kind = RandomNoise(std=0.1, highest=0.1)
+    drawn = np.array([kind.draw(n_samples, np.random.default_rng(seed)) for seed in range(300)])
+    assert np.sqrt(np.mean((drawn - 0.5) ** 2)) == pytest.approx(0.1, rel=0.1)
+    change = np.diff(drawn, axis=1)
+    assert np.sqrt(np.mean(change**2)) < 2 * np.pi * 0.1 * 0.1
+
+
+@pytest.mark.parametrize("changes", [{"std": 0.0}, {"std": 0.6}, {"highest": 0.0}])
+def test_noise_that_cannot_be_drawn_is_refused(changes):
+    with pytest.raises(UserError, match=f"RandomNoise: expected {next(iter(changes))} above 0"):
+        RandomNoise(**changes)
+
+
+def test_without_a_model_the_classes_take_turns():
+    design = InformativeInput(LIMITS, horizon=30, classes=[RandomSwitches(), RandomSteps()])
+    stretches = [design.next(None).inputs["u"] for _ in range(4)]
+    at_limits = [set(stretch) <= {-1.0, 2.0} for stretch in stretches]
+    assert at_limits == [True, False, True, False]
+
+
+def test_no_power_is_refused():
+    with pytest.raises(UserError, match="a root mean square above 0, got 0"):
+        InputLimits(0.0, 1.0, rms=0)
 
 
 @pytest.mark.parametrize("kind", [RandomSteps, RandomRamps, RandomSwitches])
