@@ -100,6 +100,7 @@ AREAS = {
             "simulators.systems",
             "simulators.system",
             "simulators.linearisation",
+            "simulators.path_linearisation",
         ),
         "Excitation": ("simulators.excitation", "simulators.interpolation"),
         "Controllers and weather": ("simulators.controllers", "simulators.weather"),

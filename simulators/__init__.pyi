@@ -41,6 +41,8 @@ from .many import Ensemble as Ensemble
 from .many import simulate_many as simulate_many
 from .noise import random_stream as random_stream
 from .noise import random_streams as random_streams
+from .path_linearisation import PathLinearisation as PathLinearisation
+from .path_linearisation import linearise_path as linearise_path
 from .record import MeasurementNoise as MeasurementNoise
 from .record import OutlierNoise as OutlierNoise
 from .record import Sample as Sample

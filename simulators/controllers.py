@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from simulators.settings import (
     Array,
     check_ascending,
+    check_finite,
     check_not_negative,
     check_positive,
     check_whole,
@@ -60,6 +61,15 @@ class Controller(ABC):
         """Names of the system outputs that `control` receives, in this order."""
 
     @property
+    def states_read(self) -> tuple[str, ...]:
+        """Names of the system states that `control` receives after the outputs.
+
+        They are true states, which no sensor measures: for controllers that show what could be
+        reached. By default there are none.
+        """
+        return ()
+
+    @property
     @abstractmethod
     def inputs_driven(self) -> tuple[str, ...]:
         """Names of the system inputs that `control` returns, in this order."""
@@ -85,7 +95,7 @@ class Controller(ABC):
         time : float
             Time of the measurement [s].
         output : sequence of float
-            Values of `outputs_read`.
+            Values of `outputs_read`, and of `states_read`.
         state : tuple of float
             State of the controller.
 
@@ -157,25 +167,30 @@ class ComfortSchedule(SetPoint):
     ::
 
         day(t)  = day_start <= hour of t < day_end, Monday to Friday
-        r(t)    = lower(t) + offset
+        r(t)    = day_lower + offset       if day(t) or day(t + preheat)
+        r(t)    = relaxed_lower + offset   otherwise
 
-    Time zero is midnight before the first day.
+    Time zero is midnight before the first day. A set-point below the comfort band, with a negative
+    offset, trades comfort for heat.
 
     Raises
     ------
     ValueError
         If a lower bound is not below its upper bound, the hours are not ascending within 0 to 24,
-        the offset is negative or the first weekday is not 0 to 6.
+        the offset is not finite, the first weekday is not 0 to 6, or the preheating time is
+        negative or longer than the day, so that the set-point would rise and fall before it.
 
     Notes
     -----
-    Bounds: Wietzke and Graichen, section 6; the hours and the offset are ours.
+    Bounds: Wietzke and Graichen, section 6; the hours, the offset and the preheating time are ours.
 
     Examples
     --------
     >>> schedule = ComfortSchedule()
     >>> schedule.set_point(6 * 3600.0), schedule.set_point(22 * 3600.0)
     (21.5, 17.5)
+    >>> ComfortSchedule(preheat=2.0).set_point(3600.0 * np.array([3.9, 4.0, 6.0]))
+    array([17.5, 21.5, 21.5])
     >>> schedule.upper(3600.0 * np.array([5.0, 6.0, 22.0]))
     array([28., 24., 28.])
     """
@@ -188,27 +203,33 @@ class ComfortSchedule(SetPoint):
     day_end: float = 22.0  # h
     offset: float = 0.5  # set-point above the lower bound, K
     first_weekday: int = 0  # weekday of the first day, 0 = Monday
+    preheat: float = 0.0  # time before the day at which the set-point rises already, h
 
     def __post_init__(self) -> None:
         check_ascending(self, "day_lower", "day_upper")
         check_ascending(self, "relaxed_lower", "relaxed_upper")
         check_ascending(self, "day_start", "day_end")
-        check_not_negative(self, "day_start", "offset")
+        check_not_negative(self, "day_start", "preheat")
+        check_finite(self, "offset")
         check_whole(self, "first_weekday", 0, 6)
         if self.day_end > 24:
             raise refuse(self, "day_end", "at most 24 h")
+        length = self.day_end - self.day_start
+        if self.preheat > length:
+            raise refuse(self, "preheat", f"at most the {length:g} h of the day")
 
     def lower(self, time: Time) -> Time:
         """Return the lower comfort bound [degC] at `time` [s], a float or an array."""
-        return self._choose(time, self.day_lower, self.relaxed_lower)
+        return self._choose(self._is_day(time), self.day_lower, self.relaxed_lower)
 
     def upper(self, time: Time) -> Time:
         """Return the upper comfort bound [degC] at `time` [s], a float or an array."""
-        return self._choose(time, self.day_upper, self.relaxed_upper)
+        return self._choose(self._is_day(time), self.day_upper, self.relaxed_upper)
 
     def set_point(self, time: Time) -> Time:
         """Return the set-point r [degC] at `time` [s], a float or an array."""
-        return self.lower(time) + self.offset
+        is_heated = self._is_day(time) | self._is_day(time + self.preheat * SECONDS_PER_HOUR)
+        return self._choose(is_heated, self.day_lower, self.relaxed_lower) + self.offset
 
     def references(self, time: Array) -> dict[str, Reference]:
         """Return the comfort band and the set-point over times (n,) [s]."""
@@ -218,14 +239,17 @@ class ComfortSchedule(SetPoint):
         }
         return bounds | super().references(time)
 
-    def _choose(self, time: Time, by_day: float, relaxed: float) -> Time:
+    def _is_day(self, time: Time) -> Any:
+        """Return whether `time` [s] is in a day of the narrow band: a bool, or an array of them."""
+        hour = time % SECONDS_PER_DAY / SECONDS_PER_HOUR
+        is_working_day = (time // SECONDS_PER_DAY + self.first_weekday) % 7 < 5
+        return is_working_day & (hour >= self.day_start) & (hour < self.day_end)
+
+    def _choose(self, is_day: Any, by_day: float, relaxed: float) -> Any:
         """Return the value by day or the relaxed one.
 
         It is computed by arithmetic, which works for floats and arrays alike.
         """
-        hour = time % SECONDS_PER_DAY / SECONDS_PER_HOUR
-        is_working_day = (time // SECONDS_PER_DAY + self.first_weekday) % 7 < 5
-        is_day = is_working_day & (hour >= self.day_start) & (hour < self.day_end)
         return by_day * is_day + relaxed * (1 - is_day)
 
 

@@ -342,6 +342,7 @@ def closed_loop(
     delays = delays_of(system)
     dt = float(system.dt)
     read = [names_of(system.outputs).index(name) for name in controller.outputs_read]
+    states_read = [names_of(system.states).index(name) for name in controller.states_read]
     driven = [names_of(system.inputs).index(name) for name in controller.inputs_driven]
 
     def run(u: Array, e: Array, faults: Faults | None) -> Iterator[Sample]:
@@ -364,7 +365,10 @@ def closed_loop(
             noisy = y0 + e[k]
             y = noisy if faults is None else faults.read(noisy, y.copy(), k)
             values = y.tolist()
-            command, memory = controller.control(time, [values[i] for i in read], memory)
+            known = [values[i] for i in read]
+            if states_read:
+                known += x[states_read].tolist()
+            command, memory = controller.control(time, known, memory)
             for i, value in zip(driven, command, strict=True):
                 if not math.isfinite(value):
                     raise SimulationError(
@@ -399,8 +403,8 @@ def check_wiring(
 ) -> None:
     """Check that controller and exogenous inputs fit the system.
 
-    Every input must be given exactly once, every output that is read must exist, and both must have
-    the same dt.
+    Every input must be given exactly once, every output and state that is read must exist, and both
+    must have the same dt.
 
     Raises
     ------
@@ -429,6 +433,12 @@ def check_wiring(
         raise UserError(
             f"{title}: expected outputs among {outputs}, got {list(controller.outputs_read)}; "
             "change the output of the controller"
+        )
+    states = names_of(system.states)
+    if not set(controller.states_read) <= set(states):
+        raise UserError(
+            f"{title}: expected states among {states}, got {list(controller.states_read)}; "
+            "change the states that the controller reads"
         )
     if controller.dt != system.dt:
         raise UserError(

@@ -31,6 +31,7 @@ LAYERS = {
         "system",
         "linearisation",
         "runge_kutta",
+        "path_linearisation",
         "noise",
         "sampling",
         "functions",

@@ -186,6 +186,7 @@ class ControlRun:
         self.policy = deepcopy(controller.policy)
         self._outputs = [signal.name for signal in system.outputs]
         self._inputs = [signal.name for signal in system.inputs]
+        self.states = tuple(signal.name for signal in system.states)
         self._signals = dict(signals)
         self._uncertain = [name for name in uncertain if name in signals]
         self._seed = seed
@@ -222,6 +223,11 @@ class ControlRun:
                     f"controller.policy.inputs.{name}: {limits.low:g} to {limits.high:g} {unit}, "
                     f"but {title} takes {low:g} to {high:g} {unit}"
                 )
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of all outputs of the plant."""
+        return tuple(self._outputs)
 
     @property
     def n_ready(self) -> int:
@@ -264,12 +270,24 @@ class ControlRun:
         """Keep the model: the policy goes on with what has been learned."""
 
     def take(
-        self, time: float, output: Sequence[float], state: Memory
+        self, time: float, output: Sequence[float], true_state: Sequence[float], state: Memory
     ) -> tuple[tuple[float, ...], Memory]:
-        """Return the inputs of the next sample, and the next state of the fallback."""
+        """Return the inputs of the next sample, and the next state of the fallback.
+
+        Parameters
+        ----------
+        time
+            s
+        output
+            Measured values of all outputs.
+        true_state
+            State of the plant, which only a policy that knows the plant makes use of.
+        state
+            Of the fallback.
+        """
         self._past_outputs.append(tuple(output))
         if not self._queue:
-            self._decide(time)
+            self._decide(time, true_state)
         planned = self._queue.popleft()
         settings = self.settings
         read = [output[self._outputs.index(name)] for name in settings.outputs_read]
@@ -311,10 +329,11 @@ class ControlRun:
             by_name[name] = float(values[k])
         self._past_inputs.append(tuple(by_name[name] for name in self._inputs))
 
-    def _decide(self, time: float) -> None:
+    def _decide(self, time: float, true_state: Sequence[float]) -> None:
         """Decide about the next samples."""
         k = len(self._past_outputs) - 1
-        decision = self.policy.decide(self.identification, self._situation(time), self.forecast(k))
+        situation = self._situation(time)._replace(state=np.array(true_state))
+        decision = self.policy.decide(self.identification, situation, self.forecast(k))
         self.decisions.append((k, decision))
         n_applied = self.policy.n_applied
         if decision.reason:
@@ -433,7 +452,12 @@ class PlannedInputs(Controller):
     @property
     def outputs_read(self) -> tuple[str, ...]:
         """Names of all outputs."""
-        return tuple(self.run._outputs)
+        return self.run.outputs
+
+    @property
+    def states_read(self) -> tuple[str, ...]:
+        """Names of all states, for a policy that knows the plant."""
+        return self.run.states
 
     @property
     def inputs_driven(self) -> tuple[str, ...]:
@@ -446,4 +470,5 @@ class PlannedInputs(Controller):
 
     def control(self, time: float, output: Sequence[float], state: Memory) -> tuple[Memory, Memory]:
         """Return the decided inputs of this sample, and the next state of the fallback."""
-        return self.run.take(time, output, state)
+        n_outputs = len(self.outputs_read)
+        return self.run.take(time, output[:n_outputs], output[n_outputs:], state)

@@ -176,10 +176,12 @@ def make_plan(config: DictConfig) -> Plan:
     if not isinstance(config.output, str) or not config.output:
         raise UserError(f"output must be the name of a folder, got {config.output!r}")
     tasks = choose("tasks", config.tasks, list(STUDY_TASKS))
+    has_default_seeds = config.seeds is None
     plan = Plan(
         Path(config.output),
         tuple(tasks),
-        whole("seeds", config.seeds, 1, MAX_SEEDS),
+        Plan.seeds if has_default_seeds else whole("seeds", config.seeds, 1, MAX_SEEDS),
+        has_default_seeds,
         whole("budget", config.budget, 2, MAX_BUDGET),
     )
     if plan.budget != Plan.budget and _choose_studies(config) != ["online"]:

@@ -3,6 +3,7 @@
 from experiments.reproduce.baselines import BaselinesStudy
 from experiments.reproduce.boards import BoardsStudy
 from experiments.reproduce.claims import Guidelines
+from experiments.reproduce.control import ControlStudy
 from experiments.reproduce.excitation import ExcitationStudy
 from experiments.reproduce.online import OnlineStudy
 from experiments.reproduce.study import Study
@@ -30,5 +31,6 @@ IN_REPORT_ORDER: tuple[Study, ...] = (
     OnlineStudy(),
     BoardsStudy(),
     ExcitationStudy(),
+    ControlStudy(),
 )
 STUDIES: dict[str, Study] = {study.name: study for study in IN_REPORT_ORDER}

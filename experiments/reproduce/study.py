@@ -29,7 +29,7 @@ QUANTITY_UNITS = {
 # Quantities in the unit of the target or its square: the studies set it.
 QUANTITIES_IN_TARGET_UNITS = {"mean_variance", "threshold", "rmse", "width_95", "crps"}
 # Settings of a plan that change no number of a unit, or stand in the name of its file.
-NOT_IN_FINGERPRINT = {"folder", "tasks", "records"}
+NOT_IN_FINGERPRINT = {"folder", "tasks", "records", "has_default_seeds"}
 
 
 class Unit(NamedTuple):
@@ -54,6 +54,7 @@ class Plan:
     folder: Path
     tasks: tuple[str, ...]  # names of the tasks
     seeds: int = 10  # number of seeds of each random task
+    has_default_seeds: bool = False  # whether nobody gave their number
     budget: int = 100  # points of the online GP
     n_initial: int = 100  # samples before the stream
     building_samples: int = YEAR_SAMPLES

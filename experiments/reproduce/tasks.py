@@ -459,12 +459,19 @@ LITERATURE_TASKS: dict[str, Task] = {
 EXCITED_TASKS: dict[str, Task] = {
     name: Task(title=plant.title, unit=plant.unit) for name, plant in EXCITED_PLANTS.items()
 }
+#: Plants under the controllers of the study `control`.
+CONTROL_TASKS: dict[str, Task] = {
+    "heating": Task(title="Building, one year", unit="K"),
+    "clogging_radiator": Task(title="Building, radiator clogs", unit="K"),
+    "level_steps": Task(title="Tanks, steps of the level", unit="V"),
+}
 #: All tasks by their name in the configuration.
 STUDY_TASKS: dict[str, Task] = {
     **PAPER_TASKS,
     **STREAMS,
     **LITERATURE_TASKS,
     **EXCITED_TASKS,
+    **CONTROL_TASKS,
 }
 
 

@@ -1,12 +1,23 @@
 """Controllers and set-points: the PI law with its anti-windup, levels, comfort, open loop."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plants import DAY, HOUR
-from simulators import PI, ComfortSchedule, Levels, OpenLoop
+from simulators import (
+    PI,
+    Building,
+    ComfortSchedule,
+    Controller,
+    Levels,
+    MeasurementNoise,
+    OpenLoop,
+    closed_loop,
+)
 
 NOON = 12 * HOUR  # when the set-point of the comfort schedule is 21.5 degC
 
@@ -77,11 +88,48 @@ def test_comfort_is_narrow_by_day_from_monday_to_friday(day, quarter, first_week
     assert schedule.set_point(time) == schedule.lower(time) + 0.5
 
 
+@pytest.mark.parametrize(
+    ("day", "hour", "expected"),
+    [
+        (0, 2.75, 17.5),  # Monday
+        (0, 3.0, 21.5),
+        (0, 21.75, 21.5),
+        (0, 22.0, 17.5),
+        (4, 22.0, 17.5),  # Friday evening, before a weekend without heating
+        (5, 3.0, 17.5),
+        (6, 23.0, 17.5),
+        (7, 2.75, 17.5),
+        (7, 3.0, 21.5),
+    ],
+)
+def test_set_point_rises_before_the_day_and_the_band_does_not(day, hour, expected):
+    schedule = ComfortSchedule(preheat=3.0)
+    time = day * DAY + hour * HOUR
+    assert schedule.set_point(time) == expected
+    assert schedule.lower(time) == ComfortSchedule().lower(time)
+    assert schedule.upper(time) == ComfortSchedule().upper(time)
+
+
+def test_preheating_longer_than_the_night_heats_through_it():
+    schedule = ComfortSchedule(preheat=8.0)
+    night = DAY + HOUR * np.arange(22.0, 30.0, 0.25)
+    np.testing.assert_array_equal(schedule.set_point(night), 21.5)
+
+
+def test_negative_offset_lies_below_the_band():
+    schedule = ComfortSchedule(offset=-0.25)
+    assert schedule.set_point(12 * HOUR) == 20.75
+    assert schedule.lower(12 * HOUR) == 21.0
+
+
 @given(st.lists(st.floats(0, 4e7), min_size=1, max_size=20))
 def test_times_may_be_arrays(times):
     schedule = ComfortSchedule(day_lower=20.1, relaxed_lower=16.3)
     limits = schedule.lower(np.array(times))
     np.testing.assert_array_equal(limits, [schedule.lower(time) for time in times])
+    early = ComfortSchedule(preheat=2.5)
+    set_points = [early.set_point(time) for time in times]
+    np.testing.assert_array_equal(early.set_point(np.array(times)), set_points)
     assert set(limits) <= {20.1, 16.3}
 
 
@@ -99,10 +147,42 @@ def test_times_may_be_arrays(times):
         (ComfortSchedule, "relaxed_lower", 30.0),
         (ComfortSchedule, "day_start", 23.0),
         (ComfortSchedule, "day_end", 25.0),
-        (ComfortSchedule, "offset", -1.0),
+        (ComfortSchedule, "offset", np.inf),
+        (ComfortSchedule, "preheat", -1.0),
+        (ComfortSchedule, "preheat", 16.5),
         (ComfortSchedule, "first_weekday", 7),
     ],
 )
 def test_impossible_settings_are_refused(cls, name, value):
     with pytest.raises(ValueError, match=rf"{cls.__name__}\({name}=.*expected"):
         cls(**{name: value})
+
+
+@dataclass(frozen=True)
+class Thermostat(Controller):
+    """Heats by the true temperature of the wall, and writes down what it has read."""
+
+    states_read: tuple[str, ...] = ("wall", "radiator")
+    outputs_read = ("zone_temperature",)
+    inputs_driven = ("mass_flow",)
+
+    def initial_state(self):
+        return ()
+
+    def control(self, time, output, state):
+        _, wall, radiator = output
+        return (0.001 * wall + 0.0001 * radiator,), ()
+
+
+def test_a_controller_may_read_true_states_which_are_not_measured():
+    noise = MeasurementNoise(std=1.0)
+    outside = {"ambient_temperature": np.zeros(20)}
+    samples = list(closed_loop(Building(), Thermostat(900.0), outside, measurement=noise, seed=4))
+    states = np.array([sample.state for sample in samples])
+    flows = np.array([sample.input[1] for sample in samples])
+    np.testing.assert_allclose(flows, 0.001 * states[:, 1] + 0.0001 * states[:, 2], rtol=1e-14)
+
+
+def test_states_that_do_not_exist_are_not_read():
+    with pytest.raises(ValueError, match=r"expected states among .* got \['roof'\]"):
+        closed_loop(Building(), Thermostat(900.0, ("roof",)), {"ambient_temperature": np.zeros(20)})
