@@ -92,5 +92,5 @@ def test_a_designer_needs_designed_inputs():
 def test_a_controller_that_asks_a_model_makes_no_benchmark(monkeypatch, tmp_path):
     monkeypatch.setattr("experiments.generate.run.starts_from_package", lambda: True)
     config = compose_benchmark("system=cascaded_tanks", "controller=mpc", "excitation=none")
-    with pytest.raises(UserError, match="controller=mpc: .* a controller that asks a model"):
+    with pytest.raises(UserError, match=r"controller=mpc: .* a controller that asks a model"):
         run(config, tmp_path)
