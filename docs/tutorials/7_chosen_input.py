@@ -226,6 +226,7 @@ for axis, (name, run) in zip(axes, runs.items(), strict=True):
         cmap="cividis",
         shading="nearest",
     )
+    axis.set_facecolor("silver")
     axis.plot(run.pump, run.level, ".", color="white", markersize=2)
     for limit in LEVEL_LIMITS:
         axis.axhline(limit, color="gray", linestyle="--", linewidth=0.8)
