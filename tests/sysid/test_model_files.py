@@ -133,7 +133,10 @@ def test_a_kept_model_has_the_state_of_its_adaptive_training():
 
 @each_key
 def test_a_kept_model_is_written_alike(key):
-    """Attributes, arrays and digest: the present files can be read where the kept ones can."""
+    """Attributes, arrays and digest: the present files can be read where the kept ones can.
+
+    The weights are computed anew when a model is loaded; their last digits depend on the machine.
+    """
     file, target = key.split("/")
     kept_datasets = read_models(DATA / f"{file}.nc")
     kept = kept_datasets.get(target, kept_datasets.get(""))
@@ -142,6 +145,12 @@ def test_a_kept_model_is_written_alike(key):
     counts["minimum_is_stale"] = 1  # as for every model that was loaded
     kept.attrs = {name: kept.attrs[name] for name in written.attrs}
     kept.attrs["counts"] = json.dumps(counts)
+    if "weights" in kept:
+        largest = np.abs(kept["weights"].values).max()
+        np.testing.assert_allclose(
+            written["weights"].values, kept["weights"].values, rtol=0, atol=1e-9 * largest
+        )
+        kept["weights"] = written["weights"]
     xr.testing.assert_identical(written, kept.assign_attrs(digest=digest(kept)))
 
 
