@@ -193,9 +193,9 @@ class TestSetting:
             settings.with_linear_lags(NARX)
 
 
-def identify_stream(n=700, narx=NARX, block=None, **changes):
+def identify_stream(n=700, narx=NARX, block=None, seed=0, **changes):
     """Return the identification of a stream, and the record of its samples."""
-    u, y = simulate(n)
+    u, y = simulate(n, seed)
     settings = Settings(budget=30, **changes)
     extended = settings.with_linear_lags(narx)
     identification = Identification(extended, settings)
@@ -229,16 +229,22 @@ class TestIdentification:
         assert in_blocks.adaptation.estimates, "hyper-parameters are estimated again"
 
     def test_past_noise_is_averaged_out(self):
-        """The noise sits in the lags; two of them cannot tell it from the signal."""
-        errors = {}
-        for linear_part in ("none", "auto"):
-            identification, _ = identify_stream(n=2000, linear_part=linear_part)
-            model = identification.require_model()
-            u, y = simulate(3000)
-            rows = model.narx.regressors({"y": y, "u": u})
-            error = model.predict(rows.regressor).mean - rows.target
-            errors[linear_part] = np.mean(error[-1000:] ** 2)
-        assert errors["auto"] < 0.95 * errors["none"]
+        """The noise sits in the lags; two of them cannot tell it from the signal.
+
+        Single streams scatter between 0.65 and 1: the geometric mean of several counts.
+        """
+        ratios = []
+        for seed in range(8):
+            errors = {}
+            for linear_part in ("none", "auto"):
+                identification, _ = identify_stream(n=2000, seed=seed, linear_part=linear_part)
+                model = identification.require_model()
+                u, y = simulate(3000, seed=100 + seed)
+                rows = model.narx.regressors({"y": y, "u": u})
+                error = model.predict(rows.regressor).mean - rows.target
+                errors[linear_part] = np.mean(error[-1000:] ** 2)
+            ratios.append(errors["auto"] / errors["none"])
+        assert np.exp(np.mean(np.log(ratios))) < 0.9
 
     def test_all_lags_of_a_signal_have_one_scale(self):
         identification, _ = identify_stream()
