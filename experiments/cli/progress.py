@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
-SECONDS_UNTIL_SHOWN = 0.5  # s without output, after which the line is drawn again
-ERASE = "\r\x1b[K"  # control characters that erase the line of the cursor
+from sysid.progress_display import ERASE
+
+SECONDS_UNTIL_DRAWN_AGAIN = 0.5  # s without output, after which the line is drawn again
 TQDM_BAR = re.compile(r"\r?([^|:]*): +\d+%\|.*\| *(\d+/\d+)")  # its description, and i/n
 COMPILING = "compiling, once per machine"
 
@@ -95,9 +96,9 @@ def show() -> None:
 def _keep_alive(end: threading.Event) -> None:
     """Draw the line again after each silence, until `end` is set."""
     is_watched = False
-    while not end.wait(SECONDS_UNTIL_SHOWN / 2):
+    while not end.wait(SECONDS_UNTIL_DRAWN_AGAIN / 2):
         is_watched = is_watched or _watch_compiler()
-        if time.monotonic() - Terminal.last > SECONDS_UNTIL_SHOWN:
+        if time.monotonic() - Terminal.last > SECONDS_UNTIL_DRAWN_AGAIN:
             show()
 
 

@@ -308,7 +308,7 @@ def _mark_columns(rows: pd.DataFrame, option: str) -> dict[str, list[str]]:
 
     Values that have no colour of their own, and all jobs if no option varies, have the same one.
     """
-    colors = [page.BLUE] * len(rows)
+    colors = [page.BLUE_OF_PAGES] * len(rows)
     markers = ["circle"] * len(rows)
     legends = [""] * len(rows)
     if option:
@@ -317,11 +317,11 @@ def _mark_columns(rows: pd.DataFrame, option: str) -> dict[str, list[str]]:
         for number, value in enumerate(rows[option]):
             if value in marks:
                 color = marks[value]["color"]
-                colors[number] = page.GREY if color == "#000000" else color
+                colors[number] = page.GREY_OF_PAGES if color == "#000000" else color
                 markers[number] = BOKEH_MARKERS[marks[value]["marker"]]
                 legends[number] = marks[value]["label"]
             else:
-                colors[number] = page.GREY
+                colors[number] = page.GREY_OF_PAGES
     return {"color": colors, "marker": markers, "legend": legends}
 
 
@@ -424,7 +424,7 @@ def _draw_plane(
         orientation="horizontal",
         background_fill_alpha=0.0,
         border_line_alpha=0.0,
-        label_text_color=page.GREY,
+        label_text_color=page.GREY_OF_PAGES,
         visible=any(source.data["legend"]),
     )
     shown.add_layout(legend, "above")

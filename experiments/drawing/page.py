@@ -30,10 +30,10 @@ FIGURE_TOOLS = "pan,box_zoom,wheel_zoom,reset,save"  # tools of Bokeh's figures
 #: layout of figures that are as wide as the page
 WIDE_LAYOUT: dict[str, Any] = {"sizing_mode": "stretch_width", "min_width": 200}
 # colours that are readable on white and on black
-BLUE = "#2f8fca"
-ORANGE = "#e07f1f"
-GREEN = "#3f9f58"
-GREY = "#808890"
+BLUE_OF_PAGES = "#2f8fca"
+ORANGE_OF_PAGES = "#e07f1f"
+GREEN_OF_PAGES = "#3f9f58"
+GREY_OF_PAGES = "#808890"
 BAND_ALPHA = 0.35
 BAND_LABEL = "95 % band"
 POINTS_LABEL = "stored points"
@@ -319,13 +319,13 @@ def draw_series(
         **layout,
     )
     if band_source is not None:
-        band: Any = {"source": band_source, "fill_color": BLUE, "fill_alpha": BAND_ALPHA}
+        band: Any = {"source": band_source, "fill_color": BLUE_OF_PAGES, "fill_alpha": BAND_ALPHA}
         values.varea("x", "low", "high", legend_label=BAND_LABEL, **band)
         errors.varea("x", "minus", "half", **band)
-    measured_color = ORANGE
-    colors: Sequence[str] = (BLUE,)
+    measured_color = ORANGE_OF_PAGES
+    colors: Sequence[str] = (BLUE_OF_PAGES,)
     if len(curves) > 1:
-        measured_color = GREY
+        measured_color = GREY_OF_PAGES
         colors = PALETTE[:6]  # the colours that are visible on black, too
     line_style: Any = {"source": source, "line_width": 1.3}
     line = values.line(
@@ -355,7 +355,7 @@ def draw_series(
     )
     slider.line("x", "measured", source=source, color=measured_color)
     strip = RangeTool(x_range=shown_range, start_gesture="pan")
-    strip.overlay.update(fill_color=GREY, fill_alpha=0.18, line_color=GREY)
+    strip.overlay.update(fill_color=GREY_OF_PAGES, fill_alpha=0.18, line_color=GREY_OF_PAGES)
     slider.add_tools(strip)
     return column(values, errors, slider, sizing_mode="stretch_width")
 
@@ -481,7 +481,7 @@ def _mark_points(panel: Any, points: Mapping[str, Sequence[Any]]) -> None:
         "y",
         source=ColumnDataSource({"x": points["x"], "y": points["y"], **columns}),
         size=7,
-        color=GREEN,
+        color=GREEN_OF_PAGES,
         alpha=0.8,
         legend_label=POINTS_LABEL,
     )
@@ -499,7 +499,7 @@ def _move_legend_above(panel: Any) -> None:
         border_line_alpha=0.0,
         padding=2,
     )
-    legend.label_text_color = GREY
+    legend.label_text_color = GREY_OF_PAGES
     panel.add_layout(legend, "above")
 
 
@@ -522,7 +522,7 @@ def draw_pairs(
         (f"measured {label}", f"predicted {label}"),
         420,
         size=5,
-        color=BLUE,
+        color=BLUE_OF_PAGES,
         alpha=0.6,
     )
     shown.add_layout(Slope(gradient=1.0, y_intercept=0.0, line_color="gray", line_dash="dashed"))

@@ -38,7 +38,7 @@ INPUT_QUANTILES = (0.1, 0.5, 0.9)
 #: what the operating points are compared with, in notes
 RANGES_TITLE = "these records"
 #: frequencies at which views and truth are compared and drawn
-N_FREQUENCIES = 120
+N_DRAWN_FREQUENCIES = 120
 #: lowest and highest drawn frequency, relative to the lowest and highest excited one
 BELOW_EXCITED = 0.3
 ABOVE_EXCITED = 3.0
@@ -359,7 +359,7 @@ def _view_of(
             lowest = BELOW_EXCITED * excited[0]
             highest = ABOVE_EXCITED * excited[1]
     highest = min(highest, nyquist)
-    f = np.geomspace(lowest, highest, N_FREQUENCIES)
+    f = np.geomspace(lowest, highest, N_DRAWN_FREQUENCIES)
     selection = {"output": output, "input": input}
     response = view.frequency_response(f).sel(selection, drop=True)
     step = view.step_response(n_step_samples).sel(selection, drop=True)

@@ -45,7 +45,7 @@ KERNELS: dict[type, str] = {
     Linear: "linear",
 }
 #: Formulas of each criterion: reduction, acceptance, and gain, which forgetting weighs by age.
-CRITERIA: dict[type, tuple[str, str, str]] = {
+CRITERION_FORMULAS: dict[type, tuple[str, str, str]] = {
     PredictiveEntropy: ("predictive_entropy", "accept_by_entropy", "gain_of_entropy"),
     PriorEntropy: ("prior_entropy", "accept_by_entropy", "gain_of_entropy"),
     MeanRelevance: ("mean_relevance", "accept_by_error", "mean_relevance"),
@@ -136,15 +136,15 @@ def learning_rules_of(gp: OnlineGP) -> LearningRules:
     acceptance = "NULL"
     reference = "ACCEPT_ALL"
     if isinstance(gp.acceptance, ExceedsMinimum):
-        if type(gp.acceptance.criterion) not in CRITERIA:
+        if type(gp.acceptance.criterion) not in CRITERION_FORMULAS:
             raise no_formula(gp.acceptance.criterion)
-        _, acceptance, _ = CRITERIA[type(gp.acceptance.criterion)]
+        _, acceptance, _ = CRITERION_FORMULAS[type(gp.acceptance.criterion)]
         reference = ["ACCEPT_ALL", "LEAVE_ONE_OUT", "IN_SAMPLE"][gp.acceptance.code]
     elif not isinstance(gp.acceptance, AcceptAll):
         raise no_formula(gp.acceptance)
-    if type(gp.reduction) not in CRITERIA:
+    if type(gp.reduction) not in CRITERION_FORMULAS:
         raise no_formula(gp.reduction)
-    reduction, _, gain = CRITERIA[type(gp.reduction)]
+    reduction, _, gain = CRITERION_FORMULAS[type(gp.reduction)]
     weighs_age = gp.forgetting is not None and not gp.learns_every_sample
     return LearningRules(
         INSERTIONS[type(gp.insertion)],

@@ -38,7 +38,7 @@ from sysid.model.model import JointModel, Model, on_unchanged_model
 from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
 
 #: Name of the formula of each kernel in `sysid.export.casadi_formulas`.
-KERNEL_FORMULAS: dict[type[Kernel], str] = {
+CASADI_KERNEL_FORMULAS: dict[type[Kernel], str] = {
     SquaredExponential: "squared_exponential",
     Matern32: "matern_32",
     Matern52: "matern_52",
@@ -51,7 +51,7 @@ WIDTH_OF_STRUCTURE = 90  # characters in a line of the structure, without what s
 
 HOW_TO_INSTALL = 'pip install "sysid-online-gp[control]"'
 
-DOCSTRING_TEMPLATE = '''\
+CASADI_DOCSTRING_TEMPLATE = '''\
 """Identified Gaussian process model as functions of CasADi, exported from sysid {version}.
 
 It needs CasADi 3.6.5 and NumPy 1.20, or newer, and nothing else::
@@ -92,7 +92,7 @@ def parameters(model):
     return casadi.DM(casadi_parameters(model, structure=STRUCTURE))
 '''
 
-SELF_CHECK_TEMPLATE = '''
+CASADI_SELF_CHECK_TEMPLATE = '''
 
 def self_check():
     """Return the largest relative deviation from the predictions at export.
@@ -192,7 +192,7 @@ def export_casadi(
             addition,
             *evidence_of(models, window),
             f"TOLERANCE = {SELF_CHECK_TOLERANCE!r}",
-            SELF_CHECK_TEMPLATE.format(
+            CASADI_SELF_CHECK_TEMPLATE.format(
                 check_of_steps="" if window is None else CHECK_OF_STEPS,
                 further_pairs=f"        {checks.removeprefix(', ')},\n" if checks else "",
             ),
@@ -265,7 +265,7 @@ def _run_self_check(text: str) -> float:
 def _docstring(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
     """Return the docstring of the file, which describes its use and its content."""
     name, remark = name_for_import(name)
-    return DOCSTRING_TEMPLATE.format(
+    return CASADI_DOCSTRING_TEMPLATE.format(
         version=__version__,
         name=name,
         remark=remark,
@@ -341,9 +341,9 @@ def _model(models: Sequence[Model], window: int | None) -> list[str]:
 
 def _kernel_text(kernel: Kernel) -> str:
     """Return a kernel without its parameters as text: its formula, or its formula and parts."""
-    if type(kernel) not in KERNEL_FORMULAS:
+    if type(kernel) not in CASADI_KERNEL_FORMULAS:
         raise no_formula(kernel)
-    name = KERNEL_FORMULAS[type(kernel)]
+    name = CASADI_KERNEL_FORMULAS[type(kernel)]
     if isinstance(kernel, Sum | Product):
         return f"({name}, ({', '.join(_kernel_text(part) for part in kernel.parts)}))"
     return name

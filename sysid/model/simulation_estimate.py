@@ -14,9 +14,9 @@ from sysid.narx.lags import Target
 from sysid.narx.record import Record, read_records
 
 #: samples of a record that are simulated, at most: the last ones of its longest complete part
-MAX_SIMULATED_SAMPLES = 4000
+MAX_SAMPLES_OF_ESTIMATE = 4000
 #: with fewer samples than this there is no estimate
-MIN_SIMULATED_SAMPLES = 100
+MIN_SAMPLES_OF_ESTIMATE = 100
 #: steps of the Gauss-Newton method, at most
 MAX_STEPS = 2
 #: shortest step, as a fraction of the full one
@@ -62,7 +62,7 @@ def estimate_by_simulation(model: Differentiable, record: xr.Dataset) -> Simulat
     ----------
     model : Differentiable
     record : xarray.Dataset
-        Its longest part without missing samples is simulated, the last `MAX_SIMULATED_SAMPLES`.
+        Its longest part without missing samples is simulated, the last `MAX_SAMPLES_OF_ESTIMATE`.
 
     Returns
     -------
@@ -155,10 +155,10 @@ class _Simulation:
         part = _longest_complete_part(read)
         n = part.stop - part.start - narx.max_lag
         feeds_back = any(name == narx.target for name, _ in narx.features)
-        if n < MIN_SIMULATED_SAMPLES or not feeds_back or not model.gp.n_points:
+        if n < MIN_SAMPLES_OF_ESTIMATE or not feeds_back or not model.gp.n_points:
             return None
-        if n > MAX_SIMULATED_SAMPLES:
-            part = slice(part.stop - MAX_SIMULATED_SAMPLES - narx.max_lag, part.stop)
+        if n > MAX_SAMPLES_OF_ESTIMATE:
+            part = slice(part.stop - MAX_SAMPLES_OF_ESTIMATE - narx.max_lag, part.stop)
         return cls(model, {name: read.signals[name][part] for name in narx.signals})
 
     def run(self, weights: Array) -> _Run | None:

@@ -198,7 +198,7 @@ def test_the_longest_part_without_missing_samples_is_simulated(monkeypatch):
     rest = record.isel(time=slice(201, None))
     found = estimate_by_simulation(model, holed)
     np.testing.assert_array_equal(found.change, estimate_by_simulation(model, rest).change)
-    monkeypatch.setattr(simulation_estimate, "MAX_SIMULATED_SAMPLES", 150)
+    monkeypatch.setattr(simulation_estimate, "MAX_SAMPLES_OF_ESTIMATE", 150)
     last = record.isel(time=slice(-151, None))
     found = estimate_by_simulation(model, record)
     np.testing.assert_array_equal(found.change, estimate_by_simulation(model, last).change)
