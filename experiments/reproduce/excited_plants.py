@@ -71,6 +71,11 @@ class ExcitedPlant:
         """Name of the output."""
         return self.system.outputs[0].name
 
+    @property
+    def half_range(self) -> float:
+        """Half of the range of the excited input, in its unit."""
+        return 0.5 * (self.high - self.low)
+
     @cached_property
     def _weather(self) -> simulators.Weather:
         return simulators.SyntheticWeather()
