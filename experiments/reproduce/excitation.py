@@ -73,7 +73,7 @@ class Stand:
     settings : sysid.Settings
         How the model learns.
     seed : int
-        Of the noise and the weather.
+        Of the process noise.
     """
 
     def __init__(self, plant: ExcitedPlant, settings: sysid.Settings, seed: int) -> None:
