@@ -113,7 +113,7 @@ def run_predictive_loop(
     n_samples : int
     seed : int
     insertion : Insertion
-        Rule of the online model.
+        Which samples a model that is no line stores.
     n_before : int
         Samples before the first plan, the only ones from which a frozen model learns.
     """
@@ -164,8 +164,8 @@ def errors_ahead(run: ControlledRun, steps: int, first: int, last: int) -> np.nd
 
 # --- the heated building --------------------------------------------------------------------------
 
-#: settings of the predictive controllers of the building but for its start, those of
-#: ``controller=mpc``; the limits are tightened by a margin instead of a probability
+#: settings of the predictive controllers of the building but for the start of their plans, those
+#: of ``controller=mpc``; the limits are tightened by a margin instead of a probability
 BUILDING_POLICY = sysid.PredictiveControl(
     inputs={"mass_flow": (0.0, 0.1)},  # kg/s
     horizon=SAMPLES_PER_DAY,
@@ -252,7 +252,7 @@ LEVEL_PI = simulators.PI(
 LEARNING_LEVEL_PI = replace(LEVEL_PI, proportional_gain=1.0, integral_gain=0.003, maximum=3.3)
 #: probing of the pump while the model learns
 PUMP_PROBING: dict[str, Any] = {"probing": {"pump_voltage": 1.0}, "probing_hold": 8}  # V, samples
-#: settings of the predictive controllers of the tanks but for its start, those of
+#: settings of the predictive controllers of the tanks but for the start of their plans, those of
 #: ``controller=mpc``
 TANKS_POLICY = sysid.PredictiveControl(
     inputs={"pump_voltage": (0.8, 3.3, 0.5)},  # V, and V per sample
@@ -277,7 +277,7 @@ def fill_by_plans(model: PlanningModel, n_before: int, n_samples: int, seed: int
     """Run the tanks under a predictive controller that follows steps of the level."""
     policy = replace(TANKS_POLICY, start=n_before * TANKS.dt)
     if model.knows_plant:
-        # its errors need not be judged: they would need earlier states
+        # Nothing is learned, so that past errors need no check, which would need earlier states.
         policy = replace(policy, predictors=KnowsPlant(TANKS, noise=False), max_error=None)
     return run_predictive_loop(
         tanks_plant(Predictive(TANKS.dt, policy, fallback=LEARNING_LEVEL_PI, **PUMP_PROBING)),
