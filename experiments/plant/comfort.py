@@ -56,11 +56,6 @@ def heat_of_water(trajectory: Trajectory) -> Array:
     return np.asarray(stored + lost - of_noise)
 
 
-def heat_in_kilowatt_hours(trajectory: Trajectory) -> float:
-    """Return the heat that the water brings into a building during a trajectory [kWh]."""
-    return float(heat_of_water(trajectory).sum() / JOULES_PER_KILOWATT_HOUR)
-
-
 def discomfort(trajectory: Trajectory, schedule: ComfortSchedule) -> Array:
     """Return the discomfort (n,) of each sample: degrees outside the comfort band, times dt [K h].
 

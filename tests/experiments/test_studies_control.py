@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 import simulators
 import sysid
 from experiments.drawing.style import render
-from experiments.plant.comfort import discomfort, heat_in_kilowatt_hours
+from experiments.plant.comfort import discomfort, heat_of_water
 from experiments.reproduce import control, control_loops
 from experiments.reproduce import run as reproduce_run
 from experiments.reproduce.control_loops import ControlledRun
@@ -92,7 +92,7 @@ def test_a_year_is_scored_after_its_first_samples():
             for name in ("time", "input", "state", "output", "noise_free_output", "noise")
         },
     )
-    assert row["heat"] == pytest.approx(heat_in_kilowatt_hours(later))
+    assert row["heat"] == pytest.approx(heat_of_water(later).sum() / 3.6e6)
     expected = discomfort(whole, simulators.ComfortSchedule())[scored]
     assert row["discomfort"] == pytest.approx(expected.sum())
     assert row["outside"] == pytest.approx((expected > 0).mean())
