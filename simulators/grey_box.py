@@ -4,7 +4,7 @@ The error that is minimised is that of the simulation (output error).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -34,6 +34,9 @@ MAX_ESTIMATION_STARTS = 10_000
 # The records do not determine a direction whose singular value is below this fraction of the
 # largest.
 MIN_RELATIVE_SINGULAR_VALUE = 1e-6
+# Most values of the linear inputs of a record between its samples that are kept from one simulation
+# to the next: 128 MiB. Those of a longer record are computed piece by piece each time.
+MAX_KEPT_INPUT_VALUES = 2**24
 
 
 @dataclass(frozen=True)
@@ -159,15 +162,18 @@ class OutputError:
             return None
         return outputs
 
-    def _pieces(self, record: int, system: System) -> tuple[Piece, ...]:
+    def _pieces(self, record: int, system: System) -> Iterable[Piece]:
         """Return the input of a record between its samples.
 
         It is kept, since of the parameters only the delays change it.
         """
         delays = delays_of(system)
+        u, _ = self.records[record]
+        is_long = 2 * system.substeps * u.size > MAX_KEPT_INPUT_VALUES
+        if is_long and self.interpolation is Interpolation.linear:
+            return self.interpolation.pieces(u, system.substeps, delays)
         kept = self._between.get(record)
         if kept is None or kept[0] != delays:
-            u, _ = self.records[record]
             pieces = tuple(self.interpolation.pieces(u, system.substeps, delays))
             kept = delays, pieces
             self._between[record] = kept

@@ -11,14 +11,14 @@ from simulators.interpolation import Interpolation
 from simulators.settings import Array, read_real
 from simulators.system import System, delays_of, names_of
 
-#: relative step of a central difference: cube root of the rounding error [-]
-DIFFERENCE_STEP = 6e-6
+#: relative step of a central difference of a system: cube root of the rounding error [-]
+SYSTEM_DIFFERENCE_STEP = 6e-6
 #: Newton steps to a steady state
-MAX_NEWTON_STEPS = 200
-#: shortest Newton step, as a fraction of the full one
-LEAST_NEWTON_STEP = 1e-6
+MAX_STATE_NEWTON_STEPS = 200
+#: shortest Newton step to a steady state, as a fraction of the full one
+LEAST_STATE_NEWTON_FRACTION = 1e-6
 #: change of a state over a sample at a steady state, relative to its magnitude plus one
-STEADY_TOLERANCE = 1e-9
+STEADY_STATE_TOLERANCE = 1e-9
 #: a pole at this distance from 1 is 1
 UNIT_POLE_TOLERANCE = 1e-9
 #: methods of `scipy.signal.cont2discrete` by the course of the input between samples
@@ -81,13 +81,13 @@ def steady_state(system: System, input: ArrayLike, start: ArrayLike | None = Non
     x = system.initial_state().astype(np.float64) if start is None else np.array(start, dtype=float)
     low, high = system.state_limits()
     rate = _rate(system, x, u)
-    for _ in range(MAX_NEWTON_STEPS):
+    for _ in range(MAX_STATE_NEWTON_STEPS):
         if _is_steady(system, x, rate):
             break
         slopes = jacobian_of(system, x, u)[0]
         step = -np.linalg.lstsq(slopes, rate, rcond=None)[0]
         fraction = 1.0
-        while fraction > LEAST_NEWTON_STEP:
+        while fraction > LEAST_STATE_NEWTON_FRACTION:
             tried = np.clip(x + fraction * step, low, high)
             new = _rate(system, tried, u)
             if np.linalg.norm(new) < np.linalg.norm(rate):
@@ -114,7 +114,7 @@ def _rate(system: System, state: Array, input: Array) -> Array:
 
 def _is_steady(system: System, state: Array, rate: Array) -> bool:
     """Return whether a state changes over a sample by no more than rounding."""
-    return bool((np.abs(rate) * system.dt <= STEADY_TOLERANCE * (1.0 + np.abs(state))).all())
+    return bool((np.abs(rate) * system.dt <= STEADY_STATE_TOLERANCE * (1.0 + np.abs(state))).all())
 
 
 def jacobian_of(system: System, state: Array, input: Array) -> tuple[Array, Array]:
@@ -127,13 +127,24 @@ def jacobian_of(system: System, state: Array, input: Array) -> tuple[Array, Arra
     columns = []
     for i, value in enumerate(both):
         step = np.zeros(len(both))
-        step[i] = DIFFERENCE_STEP * max(abs(value), 1.0)
+        step[i] = SYSTEM_DIFFERENCE_STEP * max(abs(value), 1.0)
         above = both + step
         below = both - step
         change = _rate(system, above[:n_x], above[n_x:]) - _rate(system, below[:n_x], below[n_x:])
         columns.append(change / (above[i] - below[i]))
     slopes = np.array(columns).T.reshape(n_x, len(both))
     return slopes[:, :n_x], slopes[:, n_x:]
+
+
+def output_jacobian(system: System, states: Array) -> Array:
+    """Return dh/dx (..., n_y, n_x) at states (..., n_x), by central differences."""
+    columns = []
+    for i in range(states.shape[-1]):
+        step = np.zeros_like(states)
+        step[..., i] = SYSTEM_DIFFERENCE_STEP * np.maximum(np.abs(states[..., i]), 1.0)
+        change = system.output(states + step) - system.output(states - step)
+        columns.append(change / (2 * step[..., i, np.newaxis]))
+    return np.stack(columns, axis=-1)
 
 
 def linearise(
@@ -186,12 +197,7 @@ def linearise(
             f"linearise: expected the states {names_of(system.states)}, got shape {x.shape}"
         )
     A, B = jacobian_of(system, x, u)
-    columns = []
-    for i, value in enumerate(x):
-        step = np.zeros(len(x))
-        step[i] = DIFFERENCE_STEP * max(abs(value), 1.0)
-        columns.append((system.output(x + step) - system.output(x - step)) / (2 * step[i]))
-    C = np.array(columns).T
+    C = output_jacobian(system, x)
     D = np.zeros((len(system.outputs), len(u)))
     continuous = (A, B, C, D)
     discrete = cont2discrete(continuous, system.dt, method=DISCRETISATIONS[course])

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulators.errors import UserError
-from simulators.linearisation import DIFFERENCE_STEP
-from simulators.runge_kutta import WORK_ROWS, check_drift, kernel, problem_of, step
+from simulators.linearisation import SYSTEM_DIFFERENCE_STEP, output_jacobian
+from simulators.runge_kutta import WORK_ROWS, check_drift, kernel, limits_of, problem_of, step
 from simulators.settings import Array, is_finite, read_real
 from simulators.system import System, delays_of, names_of
 
@@ -54,13 +54,13 @@ def linearise_path(
     noise : bool, optional
         Whether they are differentiated by the process noise, too.
     time : float, optional
-        Time of the first sample [s], if parameters change over time.
+        Time of the first sample [s], a whole number of samples; parameters may change over time.
 
     Raises
     ------
     ValueError
-        If a shape does not fit the system, a value is not finite, an input is unknown or acts after
-        a delay, or the drift raises.
+        If a shape does not fit the system, a value is not finite, the state is outside its limits,
+        the time is negative, an input is unknown or acts after a delay, or the drift raises.
     TypeError
         If the values are no real numbers, or the drift cannot be compiled.
 
@@ -78,19 +78,27 @@ def linearise_path(
     if x.shape != (n_x,) or u.ndim != 2 or u.shape[1] != len(system.inputs) or not len(u):
         raise UserError(
             f"{title}: expected a state of {names_of(system.states)} and inputs (T, n_u) of "
-            f"{names_of(system.inputs)}, got shapes {x.shape} and {u.shape}"
+            f"{names_of(system.inputs)} with T >= 1, got shapes {x.shape} and {u.shape}"
         )
-    if not (np.isfinite(x).all() and np.isfinite(u).all() and is_finite(time)):
-        raise UserError(f"{title}: expected finite numbers; repair state, input and time")
+    if not (np.isfinite(x).all() and np.isfinite(u).all()):
+        raise UserError(f"{title}: expected finite numbers; repair state and input")
+    if not is_finite(time) or time < 0:
+        raise UserError(f"{title}: expected a time of at least 0 s, got {time!r}; change time")
+    lower, upper = limits_of(system)
+    if ((x < lower) | (x > upper)).any():
+        raise UserError(
+            f"{title}: expected a state from {lower.tolist()} to {upper.tolist()}, got "
+            f"{x.tolist()}; change state"
+        )
     if any(delays_of(system)):
         raise UserError(
             f"{title}: expected inputs that act at once, but they have delays of "
-            f"{delays_of(system)} samples; take a system without"
+            f"{delays_of(system)} samples; set the delays to 0"
         )
     names = names_of(system.inputs)
     chosen = names if inputs is None else list(inputs)
-    if not set(chosen) <= set(names):
-        raise UserError(f"{title}: expected inputs among {names}, got {chosen}")
+    if isinstance(inputs, str) or not set(chosen) <= set(names):
+        raise UserError(f"{title}: expected a list of inputs among {names}, got {inputs!r}")
     check_drift(system, x, u[0])
     problem = problem_of(system)
     first = round(time / problem.dt)
@@ -117,14 +125,8 @@ def linearise_path(
         np.empty((WORK_ROWS, n_x)),
     )
     A, B, G = np.split(slopes, [n_x, n_x + len(chosen)], axis=2)
-    of_outputs = []
-    for i in range(n_x):
-        size = np.zeros_like(states)
-        size[:, i] = DIFFERENCE_STEP * np.maximum(np.abs(states[:, i]), 1.0)
-        change = system.output(states + size) - system.output(states - size)
-        of_outputs.append(change / (2.0 * size[:, i, None]))
     outputs = np.array(system.output(states), dtype=np.float64)
-    return PathLinearisation(states, outputs, A, B, G, np.stack(of_outputs, axis=2))
+    return PathLinearisation(states, outputs, A, B, G, output_jacobian(system, states))
 
 
 @kernel
@@ -169,7 +171,7 @@ def _follow(  # type: ignore[no-untyped-def]
                 centre = states[k, column]
             elif column < n_x + n_u:
                 centre = inputs[k, column - n_x]
-            size = DIFFERENCE_STEP * max(abs(centre), 1.0)
+            size = SYSTEM_DIFFERENCE_STEP * max(abs(centre), 1.0)
             for side in (1.0, -1.0):
                 x[:] = states[k]
                 u[0] = inputs[k]

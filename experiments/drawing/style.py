@@ -1,5 +1,6 @@
 """The style of all figures: sizes for screen and printed page, colours, labels, axes, files."""
 
+import math
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import cycle
@@ -57,6 +58,7 @@ PALETTE = (
     "#7a7a7a",
 )
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
+N_PANEL_COLUMNS = 4  # panels side by side in a figure of many small ones
 PUBLISHED_COLOR = "#000000"  # colour of published results
 BASELINE_COLOR = "#7a7a7a"  # colour of baselines
 PAGE_WIDTH = 6.69  # width of both columns of a page [inch], 17 cm
@@ -94,6 +96,32 @@ def page(rows: int, columns: int, height: float, **options: object) -> tuple[Fig
         rows, columns, squeeze=False, **options
     )
     return figure, tidy(axes)
+
+
+def panels_by_title(
+    titles: Sequence[str], height: float, x: str, y: str
+) -> tuple[Figure, dict[str, Axes]]:
+    """Return a new figure of a page's width, and its panels by their titles.
+
+    Parameters
+    ----------
+    titles : sequence of str
+        Of the panels, row by row.
+    height : float
+        Of a row of panels [inch].
+    x, y : str
+        Labels of all axes.
+    """
+    n_rows = max(1, math.ceil(len(titles) / N_PANEL_COLUMNS))
+    figure, axes = page(n_rows, N_PANEL_COLUMNS, 0.9 + height * n_rows)
+    for ax in axes.flat[len(titles) :]:
+        ax.set_visible(False)
+    panels = dict(zip(titles, axes.flat, strict=False))
+    for title, ax in panels.items():
+        ax.set_title(title, fontsize=7)
+    figure.supxlabel(x, fontsize=8)
+    figure.supylabel(y, fontsize=8)
+    return figure, panels
 
 
 def tidy(axes: np.ndarray) -> np.ndarray:

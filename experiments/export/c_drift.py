@@ -21,7 +21,7 @@ from sysid.export.c_file import CAddition
 from sysid.export.c_text import array, comment, number
 
 #: C functions of Python's functions, by name; all take and return one real number.
-FUNCTIONS = {
+C_FUNCTIONS = {
     "abs": "fabs",
     "fabs": "fabs",
     "sqrt": "sqrt",
@@ -391,8 +391,8 @@ class _Translation:
             return f"{name[:3].upper()}({', '.join(arguments)})"
         if name == "pow" and len(arguments) == 2:
             return f"pow{self._suffix}({', '.join(arguments)})"
-        if name in FUNCTIONS and len(arguments) == 1:
-            return f"{FUNCTIONS[name]}{self._suffix}({arguments[0]})"
+        if name in C_FUNCTIONS and len(arguments) == 1:
+            return f"{C_FUNCTIONS[name]}{self._suffix}({arguments[0]})"
         raise self._refusal(node)
 
     def _refusal(self, node: ast.AST) -> UserError:

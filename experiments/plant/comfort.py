@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulators import Building, ComfortSchedule, Trajectory
+from simulators.units import SECONDS_PER_HOUR
 from sysid.arrays import Array
 from sysid.errors import UserError
 
 JOULES_PER_KILOWATT_HOUR = 3.6e6
-SECONDS_PER_HOUR = 3600.0
 
 
 def heat_of_water(trajectory: Trajectory) -> Array:
@@ -56,11 +56,6 @@ def heat_of_water(trajectory: Trajectory) -> Array:
     return np.asarray(stored + lost - of_noise)
 
 
-def heat_in_kilowatt_hours(trajectory: Trajectory) -> float:
-    """Return the heat that the water brings into a building during a trajectory [kWh]."""
-    return float(heat_of_water(trajectory).sum() / JOULES_PER_KILOWATT_HOUR)
-
-
 def discomfort(trajectory: Trajectory, schedule: ComfortSchedule) -> Array:
     """Return the discomfort (n,) of each sample: degrees outside the comfort band, times dt [K h].
 
@@ -83,7 +78,7 @@ def discomfort(trajectory: Trajectory, schedule: ComfortSchedule) -> Array:
     return np.asarray((below + above) * (trajectory.system.dt / SECONDS_PER_HOUR))
 
 
-def heat_at(discomfort: float, discomforts: Sequence[float], heats: Sequence[float]) -> float:
+def heat_at(wanted: float, discomforts: Sequence[float], heats: Sequence[float]) -> float:
     """Return the heat of a controller at a given discomfort, by interpolation.
 
     The runs of the controller with more and less tightened limits are points (discomfort, heat).
@@ -92,8 +87,8 @@ def heat_at(discomfort: float, discomforts: Sequence[float], heats: Sequence[flo
 
     Parameters
     ----------
-    discomfort : float
-        [K h], above 0.
+    wanted : float
+        Discomfort [K h], above 0.
     discomforts, heats : sequence of float
         Of each run, [K h] and in any unit of heat.
 
@@ -106,7 +101,8 @@ def heat_at(discomfort: float, discomforts: Sequence[float], heats: Sequence[flo
     Raises
     ------
     ValueError
-        If the numbers are not finite, not positive, or not as many of one as of the other.
+        If the heats are not finite, or not as many as the discomforts, or a discomfort is not
+        above 0.
 
     Examples
     --------
@@ -118,10 +114,11 @@ def heat_at(discomfort: float, discomforts: Sequence[float], heats: Sequence[flo
     x = np.asarray(discomforts, dtype=np.float64)
     y = np.asarray(heats, dtype=np.float64)
     are_points = x.shape == y.shape and x.ndim == 1 and len(x) > 0
-    if not are_points or not np.isfinite([x, y]).all() or (x <= 0).any() or not discomfort > 0:
+    if not are_points or not np.isfinite([x, y]).all() or (x <= 0).any() or not wanted > 0:
         raise UserError(
             "heat_at: expected as many finite heats as discomforts, which are above 0 K h like the "
-            f"wanted one, got {list(heats)} for {list(discomforts)} and {discomfort}"
+            f"wanted one, got {list(heats)} for {list(discomforts)} and {wanted}; leave out runs "
+            "without discomfort"
         )
     order = np.lexsort((y, x))
     x = x[order]
@@ -130,6 +127,6 @@ def heat_at(discomfort: float, discomforts: Sequence[float], heats: Sequence[flo
     is_best = y < least_before
     x = x[is_best]
     y = y[is_best]
-    if not x[0] <= discomfort <= x[-1]:
+    if not x[0] <= wanted <= x[-1]:
         return float("nan")
-    return float(np.interp(np.log(discomfort), np.log(x), y))
+    return float(np.interp(np.log(wanted), np.log(x), y))

@@ -28,6 +28,7 @@ from experiments.reproduce.tasks import STUDY_TASKS
 from experiments.validate.assessment import Case, assess
 from experiments.validate.material import select_records
 from sysid.data.source import part
+from sysid.identified import HORIZONS
 from sysid.lag_choice import EqualLags, rank_equal_lags
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.validation import Z_95, continuous_ranked_probability_score
@@ -56,8 +57,8 @@ MODEL_COLORS = {
     BEST_LINE: BASELINE_COLOR,
     BEST_LINE_IN_HINDSIGHT: PALETTE[4],
 }
-#: Horizons of the predictions by their name; None: free run.
-HORIZONS: dict[str, int | None] = {"free run": None, "1 step": 1}
+#: Horizons of the predictions by their name, in the order of the tables; None: free run.
+BOARD_HORIZONS = {name: HORIZONS[name] for name in ("free run", "1 step")}
 
 #: Official records by the name of their task.
 SOURCES: dict[str, sysid.DataSource] = {
@@ -147,7 +148,7 @@ def run_ours(
     model = found.model
     material = select_records(recordings, "test")
     window = material.default_window(model.narx)
-    cases = {name: Case(horizon, window) for name, horizon in HORIZONS.items()}
+    cases = {name: Case(horizon, window) for name, horizon in BOARD_HORIZONS.items()}
     assessment = assess(
         sysid.JointModel.of(model),
         material,
@@ -209,7 +210,7 @@ def run_lines(recordings: sysid.Recordings) -> list[dict[str, Any]]:
     ]
     rows = []
     for number, record in enumerate(recordings.test):
-        for name, horizon in HORIZONS.items():
+        for name, horizon in BOARD_HORIZONS.items():
             scores = [score_line(line, record, horizon) for line in lines]
             best = int(np.argmin([score.rmse for score in scores]))
             for model, chosen in ((BEST_LINE, 0), (BEST_LINE_IN_HINDSIGHT, best)):
@@ -286,7 +287,7 @@ class BoardsStudy(Study):
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         """Return test records, models and horizons."""
         datasets = [title for task in plan.tasks if task in self.tasks for title in titles_of(task)]
-        return {"dataset": datasets, "model": MODELS, "horizon": [*HORIZONS]}
+        return {"dataset": datasets, "model": MODELS, "horizon": [*BOARD_HORIZONS]}
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Return medians and quartiles over the seeds, with the unit of the output."""
@@ -408,7 +409,7 @@ def count_successes(rows: pd.DataFrame) -> Iterator[str]:
         n_below = int((of_published < published[of_published.index]).sum())
         of_model = rows[(rows["model"] == name) & rows["coverage_95"].notna()]
         bands = []
-        for horizon in HORIZONS:
+        for horizon in BOARD_HORIZONS:
             coverage = of_model.loc[of_model["horizon"] == horizon, "coverage_95"]
             n_within = int(coverage.between(low, high).sum())
             bands.append(f"{n_within} of {len(coverage)} ({horizon})")
@@ -423,9 +424,9 @@ def count_successes(rows: pd.DataFrame) -> Iterator[str]:
 def draw_ratios(rows: pd.DataFrame) -> Figure:
     """Draw the errors over those of the best line, for each record, at both horizons."""
     names = rows["dataset"].unique()
-    figure, axes = page(1, len(HORIZONS), 0.9 + 0.28 * len(names), sharey=True)
+    figure, axes = page(1, len(BOARD_HORIZONS), 0.9 + 0.28 * len(names), sharey=True)
     places = np.arange(len(names))[::-1]
-    for ax, horizon in zip(axes[0], HORIZONS, strict=True):
+    for ax, horizon in zip(axes[0], BOARD_HORIZONS, strict=True):
         errors = median_errors(rows, horizon)
         of_line = errors[BEST_LINE]
         drawn = [np.ones(1)]

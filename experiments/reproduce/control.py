@@ -22,16 +22,16 @@ from experiments.plant.comfort import (
     heat_of_water,
 )
 from experiments.reproduce.control_loops import (
-    COMFORT,
-    FORGETTING,
-    FROZEN,
-    KNOWING,
+    COMFORT_BAND,
+    FORGETTING_MPC,
+    FROZEN_MPC,
     LEVEL_PI,
-    LINE,
-    MODELS,
-    ONLINE,
+    LINE_MPC,
+    ONLINE_MPC,
+    PLANNING_MODELS,
     SAMPLES_PER_DAY,
     TANKS,
+    TRUE_PLANT_MPC,
     ControlledRun,
     HeatingTask,
     building_plant,
@@ -45,27 +45,38 @@ from experiments.reproduce.study import Plan, Study, Unit, part_of
 from experiments.reproduce.tasks import STUDY_TASKS
 
 N_CONTROL_SEEDS = 3  # seeds, if their number is not given
-DISCOMFORTS = (50.0, 200.0)  # at which controllers are compared [K h a year]
+COMPARED_DISCOMFORTS = (50.0, 200.0)  # at which controllers are compared [K h a year]
 LEAST_DISCOMFORT = 1e-3  # K h, which takes the place of 0 in logarithms
 N_PERIODS = 13  # parts of a year whose heat and discomfort are reported one by one
 STATED_PROBABILITY = 0.05  # that a measurement is beyond a limit which is tightened by the band
 
-HEATING = "heating"
-CLOGGING = "clogging_radiator"
-LEVELS = "level_steps"
+HEATING_TASK = "heating"
+CLOGGING_TASK = "clogging_radiator"
+LEVELS_TASK = "level_steps"
 
 SHIPPED_PI = "PI, as shipped"
 PREHEATING_PI = "PI, preheating"
 TUNED_PI = "PI, tuned"
-WITH_PROBABILITY = f"{ONLINE}, {100 * STATED_PROBABILITY:.0f} %"
+TIGHTENED_MPC = f"{ONLINE_MPC}, {100 * STATED_PROBABILITY:.0f} %"
 CHANGED_FROM_START = "MPC, online model of the changed plant"
 PI_CONTROLLERS = (SHIPPED_PI, PREHEATING_PI, TUNED_PI)
 #: Controllers whose heat is compared at a discomfort, in the order of the tables.
-SWEPT_CONTROLLERS = (*PI_CONTROLLERS, ONLINE, FROZEN, LINE, KNOWING)
-CONTROLLERS = (*SWEPT_CONTROLLERS, WITH_PROBABILITY, FORGETTING, CHANGED_FROM_START)
+SWEPT_CONTROLLERS = (*PI_CONTROLLERS, ONLINE_MPC, FROZEN_MPC, LINE_MPC, TRUE_PLANT_MPC)
+CONTROLLERS = (*SWEPT_CONTROLLERS, TIGHTENED_MPC, FORGETTING_MPC, CHANGED_FROM_START)
 #: Controllers of the building whose radiator clogs, in the order of the table.
-CLOGGING_CONTROLLERS = (ONLINE, FORGETTING, FROZEN, CHANGED_FROM_START)
+CLOGGING_CONTROLLERS = (ONLINE_MPC, FORGETTING_MPC, FROZEN_MPC, CHANGED_FROM_START)
 CHANGED_RESISTANCE = 0.004  # K/W, of the radiator that clogs: twice as large as before
+
+
+#: Titles of the counts of samples in which a tank overflows or is empty, by their name.
+SPILL_TITLES = {
+    "n_upper_overflows": "upper tank overflows [samples]",
+    "n_lower_overflows": "lower tank overflows [samples]",
+    "n_empty": "a tank is empty [samples]",
+}
+#: Samples ahead at which the errors of plans are reported: all of them were applied as planned.
+STEPS_AHEAD = (1, 2)
+ERRORS_OF_PLANS = tuple(f"rmse_{steps}" for steps in STEPS_AHEAD)
 
 
 class PISetting(NamedTuple):
@@ -163,7 +174,7 @@ def run_pi(setting: PISetting, sizes: Sizes, seed: int) -> ControlledRun:
         shipped,
         proportional_gain=setting.gain * shipped.proportional_gain,
         integral_gain=setting.integral * shipped.integral_gain,
-        schedule=replace(COMFORT, preheat=setting.preheat, offset=setting.offset),
+        schedule=replace(COMFORT_BAND, preheat=setting.preheat, offset=setting.offset),
     )
     plant = building_plant(controller, simulators.Building())
     return run_loop(plant, sizes.n_before + sizes.n_scored + 1, seed)
@@ -173,7 +184,7 @@ def score_heating(run: ControlledRun, sizes: Sizes) -> dict[str, float]:
     """Return heat, discomfort and errors of a run of the building after its first two weeks."""
     scored = slice(sizes.n_before, sizes.n_before + sizes.n_scored)
     heat = heat_of_water(run.trajectory)[scored] / JOULES_PER_KILOWATT_HOUR
-    degree_hours = discomfort(run.trajectory, COMFORT)[scored]
+    degree_hours = discomfort(run.trajectory, COMFORT_BAND)[scored]
     row = {
         "heat": float(heat.sum()),
         "discomfort": float(degree_hours.sum()),
@@ -195,44 +206,36 @@ def score_decisions(run: ControlledRun, first: int, last: int) -> dict[str, floa
         "fallback": 1.0 - reasons[""] / len(decisions),
         "iterations": float(np.mean([one.n_iterations for one in decisions])),
     }
-    known = run.errors[first:last]
-    known = known[~np.isnan(known)]
-    row["rmse_learning"] = float(np.sqrt(np.mean(known**2))) if len(known) else np.nan
-    for steps in STEPS_AHEAD:
-        errors = errors_ahead(run, steps, first, last)
-        row[f"rmse_{steps}"] = float(np.sqrt(np.mean(errors**2))) if len(errors) else np.nan
+    of_learning = run.errors[first:last]
+    row["rmse_learning"] = root_mean_square(of_learning[~np.isnan(of_learning)])
+    for steps, name in zip(STEPS_AHEAD, ERRORS_OF_PLANS, strict=True):
+        row[name] = root_mean_square(errors_ahead(run, steps, first, last))
     return row
 
 
-#: Counts of samples in which a tank overflows or is empty, by their name.
-SPILLS = {
-    "n_upper_overflows": "upper tank overflows [samples]",
-    "n_lower_overflows": "lower tank overflows [samples]",
-    "n_empty": "a tank is empty [samples]",
-}
-#: Samples ahead at which the errors of plans are reported: all of them were applied as planned.
-STEPS_AHEAD = (1, 2)
+def root_mean_square(errors: np.ndarray) -> float:
+    """Return the root mean square of errors (n,); nan if there are none."""
+    return float(np.sqrt(np.mean(errors**2))) if len(errors) else np.nan
 
 
 def run_heating(unit: Unit, sizes: Sizes) -> dict[str, Any]:
     """Run the building under one controller for a year."""
     controller, number = split_part(unit.part)
-    row: dict[str, Any] = {}
+    settings: dict[str, Any]
     if controller in PI_RUNS:
         setting = PI_RUNS[controller][number]
-        row |= setting._asdict()
-        return row | score_heating(run_pi(setting, sizes, unit.seed), sizes)
-    if controller == WITH_PROBABILITY:
-        row |= {"probability": STATED_PROBABILITY}
-        task = HeatingTask(sizes.n_before, probability=STATED_PROBABILITY)
-        model = MODELS[ONLINE]
+        settings = setting._asdict()
+        run = run_pi(setting, sizes, unit.seed)
+        return settings | score_heating(run, sizes)
+    if controller == TIGHTENED_MPC:
+        settings = {"probability": STATED_PROBABILITY}
+        model = PLANNING_MODELS[ONLINE_MPC]
     else:
-        wanted = PLAN_RUNS[number]
-        row |= wanted._asdict()
-        task = HeatingTask(sizes.n_before, wanted.margin, wanted.violation)
-        model = MODELS[controller]
+        settings = PLAN_RUNS[number]._asdict()
+        model = PLANNING_MODELS[controller]
+    task = HeatingTask(sizes.n_before, **settings)
     run = heat_by_plans(model, task, sizes.n_before + sizes.n_scored + 1, unit.seed)
-    return row | score_heating(run, sizes)
+    return settings | score_heating(run, sizes)
 
 
 def run_clogging(unit: Unit, sizes: Sizes) -> dict[str, Any]:
@@ -240,12 +243,12 @@ def run_clogging(unit: Unit, sizes: Sizes) -> dict[str, Any]:
     controller, _ = split_part(unit.part)
     change = sizes.n_before + sizes.n_until_change
     system = simulators.Building(radiator_resistance=CHANGED_RESISTANCE)
-    model = MODELS[ONLINE]
+    model = PLANNING_MODELS[ONLINE_MPC]
     if controller != CHANGED_FROM_START:
         start = change * simulators.Building().dt
         clogs = simulators.Change("radiator_resistance", CHANGED_RESISTANCE, start)
         system = simulators.Building(changes=[clogs])
-        model = MODELS[controller]
+        model = PLANNING_MODELS[controller]
     first = change + sizes.n_adapting
     last = first + sizes.n_after
     task = HeatingTask(sizes.n_before, system=system)
@@ -259,7 +262,7 @@ def run_levels(unit: Unit, sizes: Sizes) -> dict[str, Any]:
     if controller == SHIPPED_PI:
         run = run_loop(tanks_plant(LEVEL_PI), sizes.n_tanks, unit.seed)
     else:
-        model = MODELS[controller]
+        model = PLANNING_MODELS[controller]
         run = fill_by_plans(model, sizes.n_tanks_before, sizes.n_tanks, unit.seed)
     scored = slice(sizes.n_tanks_before, sizes.n_tanks)
     trajectory = run.trajectory
@@ -271,29 +274,31 @@ def run_levels(unit: Unit, sizes: Sizes) -> dict[str, Any]:
         "n_upper_overflows": float((upper >= TANKS.upper_height - TANKS.overflow_depth).sum()),
         "n_lower_overflows": float((lower >= TANKS.lower_height).sum()),
         "n_empty": float(((upper <= 0) | (lower <= 0)).sum()),
-        "tracking": float(np.sqrt(np.mean((lower - reference) ** 2))),
+        "tracking": root_mean_square(lower - reference),
     }
     return row | score_decisions(run, scored.start, scored.stop)
 
 
-RUNS: dict[str, Callable[[Unit, Sizes], dict[str, Any]]] = {
-    HEATING: run_heating,
-    CLOGGING: run_clogging,
-    LEVELS: run_levels,
+RUN_OF_TASK: dict[str, Callable[[Unit, Sizes], dict[str, Any]]] = {
+    HEATING_TASK: run_heating,
+    CLOGGING_TASK: run_clogging,
+    LEVELS_TASK: run_levels,
 }
 
 
 def parts_of(task: str, *, is_quick: bool) -> list[str]:
     """Return the parts of a task: a controller, and the number of its run."""
-    if task == CLOGGING:
+    if task == CLOGGING_TASK:
         return [name_part(name, 0) for name in CLOGGING_CONTROLLERS]
-    if task == LEVELS:
-        return [name_part(name, 0) for name in (SHIPPED_PI, ONLINE, LINE, KNOWING)]
+    if task == LEVELS_TASK:
+        return [name_part(name, 0) for name in (SHIPPED_PI, ONLINE_MPC, LINE_MPC, TRUE_PLANT_MPC)]
     numbers = {name: range(len(runs)) for name, runs in PI_RUNS.items()}
-    numbers |= {name: range(len(PLAN_RUNS)) for name in SWEPT_CONTROLLERS if name in MODELS}
+    numbers |= {
+        name: range(len(PLAN_RUNS)) for name in SWEPT_CONTROLLERS if name in PLANNING_MODELS
+    }
     if is_quick:
         numbers = {name: range(2) for name in numbers}
-    numbers[WITH_PROBABILITY] = range(1)
+    numbers[TIGHTENED_MPC] = range(1)
     return [name_part(name, i) for name in CONTROLLERS for i in numbers.get(name, ())]
 
 
@@ -312,15 +317,17 @@ def split_part(part: str) -> tuple[str, int]:
 
 PERIOD_HEATS = tuple(f"heat_{number}" for number in range(1, N_PERIODS + 1))
 PERIOD_DISCOMFORTS = tuple(f"discomfort_{number}" for number in range(1, N_PERIODS + 1))
-#: Units of the quantities; those that are not listed have the unit 1.
-UNITS = {
+#: Units of the quantities; those that other studies have, too, and those with the unit 1 are left
+#: out.
+CONTROL_UNITS = {
     "preheat": "h",
     "offset": "K",
     "margin": "K",
     "violation": "1/K",
     "heat": "kWh",
     "discomfort": "K h",
-    "seconds": "s",
+    "tracking": "V",
+    **dict.fromkeys(("rmse_learning", *ERRORS_OF_PLANS), "of the output"),
     **dict.fromkeys(PERIOD_HEATS, "kWh"),
     **dict.fromkeys(PERIOD_DISCOMFORTS, "K h"),
 }
@@ -331,7 +338,7 @@ class ControlStudy(Study):
 
     name = "control"
     title = "Controllers that plan with the online model"
-    tasks: ClassVar[tuple[str, ...]] = (HEATING, CLOGGING, LEVELS)
+    tasks: ClassVar[tuple[str, ...]] = (HEATING_TASK, CLOGGING_TASK, LEVELS_TASK)
     is_prepared: ClassVar[bool] = False
     is_among_all: ClassVar[bool] = False
     quantities: ClassVar[tuple[str, ...]] = (
@@ -349,9 +356,9 @@ class ControlStudy(Study):
         "fallback",
         "iterations",
         "rmse_learning",
-        *(f"rmse_{steps}" for steps in STEPS_AHEAD),
+        *ERRORS_OF_PLANS,
         "tracking",
-        *SPILLS,
+        *SPILL_TITLES,
         *PERIOD_HEATS,
         *PERIOD_DISCOMFORTS,
     )
@@ -371,7 +378,7 @@ class ControlStudy(Study):
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Run one controller."""
         begin = time.perf_counter()
-        row = RUNS[unit.task](unit, sizes_of(plan))
+        row = RUN_OF_TASK[unit.task](unit, sizes_of(plan))
         controller, number = split_part(unit.part)
         seconds = time.perf_counter() - begin
         return part_of([{"controller": controller, "number": number, "seconds": seconds, **row}])
@@ -384,11 +391,8 @@ class ControlStudy(Study):
     def combine(self, plan: Plan) -> xr.Dataset:
         """Return all runs, with their units."""
         store = super().combine(plan)
-        for name in self.quantities:
-            store[name].attrs["units"] = UNITS.get(name, "1")
-        for name in ("rmse_learning", *(f"rmse_{steps}" for steps in STEPS_AHEAD)):
-            store[name].attrs["units"] = "of the output"
-        store["tracking"].attrs["units"] = "V"
+        for name, unit in CONTROL_UNITS.items():
+            store[name].attrs["units"] = unit
         return store
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
@@ -414,7 +418,7 @@ class ControlStudy(Study):
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Return the figure of heat over discomfort, and that of both over the year."""
         rows = self.rows(store)
-        if not len(of_task(rows, HEATING)):
+        if not len(of_task(rows, HEATING_TASK)):
             return {}
         return {
             "control": partial(draw_trade, rows),
@@ -428,14 +432,17 @@ def of_task(rows: pd.DataFrame, task: str) -> pd.DataFrame:
 
 
 def heats_at(rows: pd.DataFrame, wanted: float) -> pd.DataFrame:
-    """Return the heat (seed, controller) at a discomfort [kWh]; nan where it is not known."""
-    heating = of_task(rows, HEATING)
-    groups = heating[heating["discomfort"] > 0].groupby(["seed", "controller"])
-    found = {key: heat_at(wanted, part["discomfort"], part["heat"]) for key, part in groups}
-    table = pd.Series(found, dtype=float).rename_axis(["seed", "controller"]) if found else None
-    if table is None:
-        return pd.DataFrame(columns=[*SWEPT_CONTROLLERS], dtype=float)
-    return table.unstack().reindex(columns=[*SWEPT_CONTROLLERS])
+    """Return the heat (seed, controller) at a discomfort [kWh]; nan where it is not known.
+
+    A run without any discomfort is no point: it lies nowhere on a logarithmic axis.
+    """
+    heating = of_task(rows, HEATING_TASK)
+    table = pd.DataFrame(columns=[*SWEPT_CONTROLLERS], dtype=float)
+    for seed, of_seed in heating[heating["discomfort"] > 0].groupby("seed"):
+        for name, part in of_seed.groupby("controller"):
+            if name in SWEPT_CONTROLLERS:
+                table.loc[seed, name] = heat_at(wanted, part["discomfort"], part["heat"])
+    return table
 
 
 def write_range(values: pd.Series, digits: int) -> str:
@@ -451,12 +458,12 @@ def write_range(values: pd.Series, digits: int) -> str:
 
 def tabulate_comparison(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of the heat at equal discomfort, and over that of the limit, as texts."""
-    tables = {wanted: heats_at(rows, wanted) for wanted in DISCOMFORTS}
+    tables = {wanted: heats_at(rows, wanted) for wanted in COMPARED_DISCOMFORTS}
     lines = []
     for name in SWEPT_CONTROLLERS:
         line = {"controller": name}
         for wanted, heats in tables.items():
-            ratios = heats[name] / heats[KNOWING]
+            ratios = heats[name] / heats[TRUE_PLANT_MPC]
             line[f"heat at {wanted:.0f} K h [kWh]"] = write_range(heats[name], 0)
             line[f"over the limit at {wanted:.0f} K h [1]"] = write_range(ratios, 4)
         lines.append(line)
@@ -465,9 +472,9 @@ def tabulate_comparison(rows: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_best_pi(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the PI controllers with the least heat of at most each discomfort, as texts."""
-    heating = of_task(rows, HEATING)
+    heating = of_task(rows, HEATING_TASK)
     lines = []
-    for wanted in DISCOMFORTS:
+    for wanted in COMPARED_DISCOMFORTS:
         for name in (PREHEATING_PI, TUNED_PI):
             of_name = heating[(heating["controller"] == name) & (heating["discomfort"] <= wanted)]
             for seed, part in of_name.groupby("seed"):
@@ -490,9 +497,9 @@ def tabulate_best_pi(rows: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_plans(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of all runs with plans, medians over the seeds, as texts."""
-    heating = of_task(rows, HEATING)
+    heating = of_task(rows, HEATING_TASK)
     lines = []
-    for name in (ONLINE, FROZEN, LINE, KNOWING, WITH_PROBABILITY):
+    for name in (ONLINE_MPC, FROZEN_MPC, LINE_MPC, TRUE_PLANT_MPC, TIGHTENED_MPC):
         for _, part in heating[heating["controller"] == name].groupby("number"):
             middle = part.median(numeric_only=True)
             lines.append(
@@ -514,7 +521,7 @@ def tabulate_plans(rows: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_clogging(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of the errors after the radiator has clogged, as texts."""
-    clogging = of_task(rows, CLOGGING)
+    clogging = of_task(rows, CLOGGING_TASK)
     learning = clogging.pivot(index="seed", columns="controller", values="rmse_learning")
     planned = clogging.pivot(index="seed", columns="controller", values="rmse_1")
     fallback = clogging.pivot(index="seed", columns="controller", values="fallback")
@@ -538,7 +545,7 @@ def tabulate_clogging(rows: pd.DataFrame) -> pd.DataFrame:
 def tabulate_levels(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of the tanks, as texts."""
     lines = []
-    levels = of_task(rows, LEVELS)
+    levels = of_task(rows, LEVELS_TASK)
     for name in CONTROLLERS:
         part = levels[levels["controller"] == name]
         if len(part):
@@ -546,7 +553,7 @@ def tabulate_levels(rows: pd.DataFrame) -> pd.DataFrame:
                 {
                     "controller": name,
                     "RMSE to the set-point [V]": write_range(part["tracking"], 3),
-                    **{title: fixed(part[name].sum(), 0) for name, title in SPILLS.items()},
+                    **{title: fixed(part[name].sum(), 0) for name, title in SPILL_TITLES.items()},
                     "seeds": str(len(part)),
                 }
             )
@@ -555,24 +562,24 @@ def tabulate_levels(rows: pd.DataFrame) -> pd.DataFrame:
 
 def count_successes(rows: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence for each comparison: how the controller with the online model does."""
-    for wanted in DISCOMFORTS:
+    for wanted in COMPARED_DISCOMFORTS:
         heats = heats_at(rows, wanted)
-        for name in (KNOWING, *PI_CONTROLLERS):
-            known = heats[[ONLINE, name]].dropna()
+        for name in (TRUE_PLANT_MPC, *PI_CONTROLLERS):
+            known = heats[[ONLINE_MPC, name]].dropna()
             if not len(known):
                 yield (
-                    f"At {wanted:.0f} K h `{ONLINE}` cannot be compared with `{name}`: the runs of "
-                    "one of them do not reach this discomfort from both sides."
+                    f"At {wanted:.0f} K h `{ONLINE_MPC}` cannot be compared with `{name}`: the "
+                    "runs of one of them do not reach this discomfort from both sides."
                 )
                 continue
-            ratio = float((known[ONLINE] / known[name]).median())
-            n_less = int((known[ONLINE] < known[name]).sum())
+            ratio = float((known[ONLINE_MPC] / known[name]).median())
+            n_less = int((known[ONLINE_MPC] < known[name]).sum())
             yield (
-                f"At {wanted:.0f} K h `{ONLINE}` needs {ratio:.4f} times the heat of `{name}`, "
+                f"At {wanted:.0f} K h `{ONLINE_MPC}` needs {ratio:.4f} times the heat of `{name}`, "
                 f"less on {n_less} of {len(known)} seeds."
             )
-    stated = of_task(rows, HEATING)
-    stated = stated[stated["controller"] == WITH_PROBABILITY]
+    stated = of_task(rows, HEATING_TASK)
+    stated = stated[stated["controller"] == TIGHTENED_MPC]
     if len(stated):
         yield (
             f"With limits tightened to {100 * STATED_PROBABILITY:.0f} %, "
@@ -582,16 +589,16 @@ def count_successes(rows: pd.DataFrame) -> Iterator[str]:
 
 # --- figures --------------------------------------------------------------------------------------
 
-COLORS = {
-    name: PALETTE[i] if name != KNOWING else BASELINE_COLOR
+CONTROLLER_COLORS = {
+    name: PALETTE[i] if name != TRUE_PLANT_MPC else BASELINE_COLOR
     for i, name in enumerate(SWEPT_CONTROLLERS)
 }
-MARKERS = dict(zip(SWEPT_CONTROLLERS, SHAPES, strict=False))
+CONTROLLER_MARKERS = dict(zip(SWEPT_CONTROLLERS, SHAPES, strict=False))
 
 
 def draw_trade(rows: pd.DataFrame) -> Figure:
-    """Draw the heat over the discomfort of all runs, as far as these discomforts are compared."""
-    heating = of_task(rows, HEATING)
+    """Draw the heat over the discomfort of all runs, and lines where they are compared."""
+    heating = of_task(rows, HEATING_TASK)
     figure, axes = page(1, 1, 3.2)
     ax = axes[0, 0]
     for name in SWEPT_CONTROLLERS:
@@ -599,12 +606,12 @@ def draw_trade(rows: pd.DataFrame) -> Figure:
         ax.plot(
             part["discomfort"],
             part["heat"],
-            MARKERS[name],
-            color=COLORS[name],
+            CONTROLLER_MARKERS[name],
+            color=CONTROLLER_COLORS[name],
             markersize=4,
             label=name,
         )
-    for wanted in DISCOMFORTS:
+    for wanted in COMPARED_DISCOMFORTS:
         ax.axvline(wanted, color=BASELINE_COLOR, linewidth=0.8)
     ax.set_xscale("log")
     ax.set_xlabel("outside the comfort band [K h]")
@@ -618,24 +625,26 @@ def draw_year(store: xr.Dataset) -> Figure:
 
     Of each controller it is the run whose discomfort is the nearest to the first one compared.
     """
-    found = store.sel(dataset=STUDY_TASKS[HEATING].title, seed=0)
+    found = store.sel(dataset=STUDY_TASKS[HEATING_TASK].title, seed=0)
     chosen = {}
     for name in SWEPT_CONTROLLERS:
         of_name = found.sel(controller=name)
         degree_hours = of_name["discomfort"].values
-        distance = np.abs(np.log(np.maximum(degree_hours, LEAST_DISCOMFORT) / DISCOMFORTS[0]))
+        distance = np.abs(
+            np.log(np.maximum(degree_hours, LEAST_DISCOMFORT) / COMPARED_DISCOMFORTS[0])
+        )
         if not np.isnan(distance).all():
             chosen[name] = of_name.isel(number=int(np.nanargmin(distance)))
     figure, axes = page(2, 1, 4.0, sharex=True)
     periods = np.arange(1, N_PERIODS + 1)
-    limit = chosen.get(KNOWING)
+    limit = chosen.get(TRUE_PLANT_MPC)
     for name, run in chosen.items():
         heat = np.array([float(run[key]) for key in PERIOD_HEATS])
         degree_hours = np.array([float(run[key]) for key in PERIOD_DISCOMFORTS])
         if limit is not None:
             heat = heat - np.array([float(limit[key]) for key in PERIOD_HEATS])
-        axes[0, 0].plot(periods, heat, color=COLORS[name], label=name)
-        axes[1, 0].plot(periods, degree_hours, color=COLORS[name])
+        axes[0, 0].plot(periods, heat, color=CONTROLLER_COLORS[name], label=name)
+        axes[1, 0].plot(periods, degree_hours, color=CONTROLLER_COLORS[name])
     axes[0, 0].set_ylabel("heat beyond the limit [kWh]" if limit is not None else "heat [kWh]")
     axes[1, 0].set_ylabel("outside the band [K h]")
     axes[1, 0].set_xlabel("part of the year, four weeks each [1]")

@@ -24,11 +24,11 @@ SAMPLES_PER_DAY = 96  # of the building, 900 s each
 #: output by less than 1e-4 K
 PLAN_SUBSTEPS = 10
 #: points of the online models
-BUDGET = 100
+N_MODEL_POINTS = 100
 #: memory of the model that forgets [samples]
-MEMORY = 250.0
+MEMORY_SAMPLES = 250.0
 #: error from which on a sample becomes a candidate for the stored points of the building [K]
-ERROR_THRESHOLD = 0.1
+STORING_ERROR = 0.1
 
 
 class ControlledRun(NamedTuple):
@@ -64,24 +64,26 @@ class PlanningModel:
                 training=sysid.Adaptive(kernel=sysid.Linear()),
                 mean=sysid.ConstantMean(),
                 linear_part="none",
-                budget=BUDGET,
+                budget=N_MODEL_POINTS,
                 seed=seed,
             )
-        return sysid.Settings(insertion=insertion, budget=BUDGET, forgetting=self.memory, seed=seed)
+        return sysid.Settings(
+            insertion=insertion, budget=N_MODEL_POINTS, forgetting=self.memory, seed=seed
+        )
 
 
-ONLINE = "MPC, online model"
-FROZEN = "MPC, frozen model"
-FORGETTING = "MPC, forgetting model"
-LINE = "MPC, line"
-KNOWING = "MPC, true plant"
+ONLINE_MPC = "MPC, online model"
+FROZEN_MPC = "MPC, frozen model"
+FORGETTING_MPC = "MPC, forgetting model"
+LINE_MPC = "MPC, line"
+TRUE_PLANT_MPC = "MPC, true plant"
 #: Models by the name of their controller.
-MODELS: dict[str, PlanningModel] = {
-    ONLINE: PlanningModel(),
-    FROZEN: PlanningModel(is_frozen=True),
-    FORGETTING: PlanningModel(memory=MEMORY),
-    LINE: PlanningModel(is_line=True),
-    KNOWING: PlanningModel(knows_plant=True),
+PLANNING_MODELS: dict[str, PlanningModel] = {
+    ONLINE_MPC: PlanningModel(),
+    FROZEN_MPC: PlanningModel(is_frozen=True),
+    FORGETTING_MPC: PlanningModel(memory=MEMORY_SAMPLES),
+    LINE_MPC: PlanningModel(is_line=True),
+    TRUE_PLANT_MPC: PlanningModel(knows_plant=True),
 }
 
 
@@ -111,7 +113,7 @@ def run_predictive_loop(
     n_samples : int
     seed : int
     insertion : Insertion
-        Rule of the online model.
+        Which samples a model that is no line stores.
     n_before : int
         Samples before the first plan, the only ones from which a frozen model learns.
     """
@@ -162,8 +164,8 @@ def errors_ahead(run: ControlledRun, steps: int, first: int, last: int) -> np.nd
 
 # --- the heated building --------------------------------------------------------------------------
 
-#: settings of the predictive controllers of the building but for its start, those of
-#: ``controller=mpc``; the limits are tightened by a margin instead of a probability
+#: settings of the predictive controllers of the building but for the start of their plans, those
+#: of ``controller=mpc``; the limits are tightened by a margin instead of a probability
 BUILDING_POLICY = sysid.PredictiveControl(
     inputs={"mass_flow": (0.0, 0.1)},  # kg/s
     horizon=SAMPLES_PER_DAY,
@@ -175,7 +177,7 @@ BUILDING_POLICY = sysid.PredictiveControl(
     price={"mass_flow": 1.0},
     max_standard_deviation={"zone_temperature": 2.0},  # K
 )
-COMFORT = simulators.ComfortSchedule()
+COMFORT_BAND = simulators.ComfortSchedule()
 
 
 def building_plant(controller: simulators.Controller, system: simulators.Building) -> Plant:
@@ -214,9 +216,9 @@ def heat_by_plans(
         has_bands = task.probability is not None
         policy = replace(policy, predictors=KnowsPlant(planned, noise=has_bands))
     limits = replace(
-        COMFORT,
-        day_lower=COMFORT.day_lower + task.margin,
-        relaxed_lower=COMFORT.relaxed_lower + task.margin,
+        COMFORT_BAND,
+        day_lower=COMFORT_BAND.day_lower + task.margin,
+        relaxed_lower=COMFORT_BAND.relaxed_lower + task.margin,
     )
     controller = Predictive(system.dt, policy, fallback=simulators.PI(), schedule=limits)
     return run_predictive_loop(
@@ -225,7 +227,7 @@ def heat_by_plans(
         BUILDING_NARX,
         n_samples,
         seed,
-        insertion=sysid.ErrorThreshold(ERROR_THRESHOLD),
+        insertion=sysid.ErrorThreshold(STORING_ERROR),
         n_before=task.n_before,
     )
 
@@ -250,7 +252,7 @@ LEVEL_PI = simulators.PI(
 LEARNING_LEVEL_PI = replace(LEVEL_PI, proportional_gain=1.0, integral_gain=0.003, maximum=3.3)
 #: probing of the pump while the model learns
 PUMP_PROBING: dict[str, Any] = {"probing": {"pump_voltage": 1.0}, "probing_hold": 8}  # V, samples
-#: settings of the predictive controllers of the tanks but for its start, those of
+#: settings of the predictive controllers of the tanks but for the start of their plans, those of
 #: ``controller=mpc``
 TANKS_POLICY = sysid.PredictiveControl(
     inputs={"pump_voltage": (0.8, 3.3, 0.5)},  # V, and V per sample
@@ -275,7 +277,7 @@ def fill_by_plans(model: PlanningModel, n_before: int, n_samples: int, seed: int
     """Run the tanks under a predictive controller that follows steps of the level."""
     policy = replace(TANKS_POLICY, start=n_before * TANKS.dt)
     if model.knows_plant:
-        # its errors need not be judged: they would need earlier states
+        # Nothing is learned, so that past errors need no check, which would need earlier states.
         policy = replace(policy, predictors=KnowsPlant(TANKS, noise=False), max_error=None)
     return run_predictive_loop(
         tanks_plant(Predictive(TANKS.dt, policy, fallback=LEARNING_LEVEL_PI, **PUMP_PROBING)),

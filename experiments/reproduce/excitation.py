@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 
 import simulators
 import sysid
-from experiments.drawing.style import GREY, PALETTE, page, scale_axis
+from experiments.drawing.style import GREY, PALETTE, panels_by_title, scale_axis
 from experiments.drawing.tables import fixed, significant, to_markdown
 from experiments.reproduce.excited_plants import EXCITED_PLANTS, ExcitedPlant
 from experiments.reproduce.study import Plan, Study, Unit, part_of
@@ -25,39 +25,40 @@ from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
 
-N_LIMIT_SEEDS = 1  # seeds for which the true plant chooses the inputs
-N_SAMPLES = 1000  # at which the errors of the fixed excitations count
-N_LONGEST = 1100  # samples of every run: a design may need more than the fixed excitations
+N_TRUE_PLANT_SEEDS = 1  # seeds for which the true plant chooses the inputs
+N_COMPARED_SAMPLES = 1000  # samples after which the errors of the excitations are compared
+N_RUN_SAMPLES = 1100  # samples of every run: a design may need more than the fixed excitations
 CHECK_SAMPLES = 25  # samples between two scores
-HORIZON = 100  # samples of a stretch: the slow plants need that long to cross their range
-N_CANDIDATES = 30
-N_LIMIT_CANDIDATES = 15  # stretches that the true plant tries at every decision
-POWER = 1 / math.sqrt(3)  # root mean square over half of the range: that of uniform random levels
-TEST_POWERS = (1.0, 0.5)  # of the parts of the test record, over POWER
+STRETCH_SAMPLES = 100  # samples of a stretch: the slow plants need that long to cross their range
+N_DESIGN_CANDIDATES = 30  # stretches of which a criterion chooses one
+N_TRUE_PLANT_CANDIDATES = 15  # stretches that the true plant tries at every decision
+#: Root mean square of all excitations over half of the range: that of uniform random levels.
+RMS_OVER_HALF_RANGE = 1 / math.sqrt(3)
+TEST_RMS_FACTORS = (1.0, 0.5)  # of the parts of the test record, over RMS_OVER_HALF_RANGE
 N_TEST_SAMPLES = 300  # of each part of the test record
-TEST_SEED = 5000
-LIMIT_TEST_SEED = 6000  # of the record by which the true plant judges
-SHORTEST_HOLD = 3  # samples of a level of the steps
-LONGEST_HOLD = 25
+SCORED_TEST_SEED = 5000  # of the record whose errors are reported
+TRUE_PLANT_TEST_SEED = 6000  # of the record whose errors decide what the true plant chooses
+SHORTEST_HOLD = 3  # fewest samples of a level of the steps
+LONGEST_HOLD = 25  # most samples of such a level
 CLOCK_OVER_PERIOD = 0.25  # clock of the PRBS over the shortest period of the other excitations
 VISITED_BEFORE_SCORE = 12  # samples before a score that is drawn in the plane of lags
 
 TRUE_PLANT = "true plant"
-CRITERIA: dict[str, sysid.DesignCriterion] = {
+DESIGN_CRITERIA: dict[str, sysid.DesignCriterion] = {
     "information": sysid.InformationGain(),
     "variance": sysid.VarianceReduction(),
     "space filling": sysid.SpaceFilling(),
 }
 DEFAULT_CRITERION = "information"
-FIXED = ("steps", "PRBS", "multisine", "noise")
-EXCITATIONS = (*FIXED, *CRITERIA, TRUE_PLANT)
-ERRORS = {"one_step": "one step", "free_run": "free run"}
-#: Parts of the work for a plant and seed.
-COMPARED = "compared"
-LIMIT = "limit"
+FIXED_EXCITATIONS = ("steps", "PRBS", "multisine", "noise")
+EXCITATIONS = (*FIXED_EXCITATIONS, *DESIGN_CRITERIA, TRUE_PLANT)
+ERROR_TITLES = {"one_step": "one step", "free_run": "free run"}
+#: Parts of the work for a plant and seed: fixed excitations and criteria, and the true plant.
+COMPARED_PART = "compared"
+TRUE_PLANT_PART = "limit"
 
-MAX_RATIO = 1.1  # largest ratio of the numbers of samples that a design may need
-HALF = 0.5
+MAX_SAMPLES_RATIO = 1.1  # largest ratio of the numbers of samples that a design may need
+SAVING_RATIO = 0.5  # ratio of these numbers up to which a design saves samples
 
 
 # --- plants and records ---------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class Stand:
     settings : sysid.Settings
         How the model learns.
     seed : int
-        Of the noise and the weather.
+        Of the process noise.
     """
 
     def __init__(self, plant: ExcitedPlant, settings: sysid.Settings, seed: int) -> None:
@@ -118,12 +119,13 @@ class Stand:
 
 
 def fixed_signal(
-    kind: str, plant: ExcitedPlant, n_samples: int, seed: int, power: float = 1.0
+    kind: str, plant: ExcitedPlant, n_samples: int, seed: int, rms_factor: float = 1.0
 ) -> Array:
     """Return a fixed excitation (n,) within the limits, whose power is that of all others.
 
-    Its root mean square about the middle of the range is `power` times POWER times half of the
-    range. A signal that leaves the range is clipped, and scaled until the power is right.
+    Its root mean square about the middle of the range is `rms_factor` times that of all others,
+    which is RMS_OVER_HALF_RANGE times half of the range. A signal that leaves the range is clipped,
+    and scaled until its root mean square is right.
     """
     dt = plant.system.dt
     highest = plant.bandwidth / dt
@@ -136,30 +138,30 @@ def fixed_signal(
         "multisine": simulators.Multisine(band=(1 / (n_samples * dt), highest)),
         "noise": simulators.FilteredNoise(band=(0.0, highest)),
     }
-    generator = np.random.default_rng([seed, FIXED.index(kind)])
+    generator = np.random.default_rng([seed, FIXED_EXCITATIONS.index(kind)])
     signal = signals[kind].signal(n_samples, dt, generator)
-    rms = power * POWER
+    rms = rms_factor * RMS_OVER_HALF_RANGE
 
     def excess(log_factor: float) -> float:
         clipped = np.clip(np.exp(log_factor) * signal, -1.0, 1.0)
         return float(np.sqrt(np.mean(clipped**2))) - rms
 
     factor = np.exp(brentq(excess, -10.0, 10.0))
-    half_range = 0.5 * (plant.high - plant.low)
-    return np.asarray(plant.low + half_range * (1.0 + np.clip(factor * signal, -1.0, 1.0)))
+    scaled = np.clip(factor * signal, -1.0, 1.0)
+    return np.asarray(plant.low + plant.half_range * (1.0 + scaled))
 
 
 @cache
 def make_test(task: str, n_samples: int, seed: int) -> list[tuple[Array, Array]]:
-    """Return outputs (n, 1) and inputs (n, n_u) of all excitations, at full and at half power.
+    """Return outputs (n, 1) and inputs (n, n_u) of all excitations, each at two amplitudes.
 
     There is no process noise. Each part starts from the state of the system.
     """
     plant = EXCITED_PLANTS[task]
     parts = []
-    for kind in FIXED:
-        for power in TEST_POWERS:
-            signal = fixed_signal(kind, plant, n_samples, seed, power)
+    for kind in FIXED_EXCITATIONS:
+        for factor in TEST_RMS_FACTORS:
+            signal = fixed_signal(kind, plant, n_samples, seed, factor)
             inputs = plant.with_weather(signal, 0)
             trajectory = simulators.simulate(plant.system, inputs, noise=False)
             parts.append((trajectory.output, inputs))
@@ -174,7 +176,7 @@ def score(model: sysid.Model, test: Sequence[tuple[Array, Array]]) -> dict[str, 
     dynamics = Dynamics(model)
     narx = model.narx
     first = narx.max_lag
-    errors: dict[str, list[Array]] = {name: [] for name in ERRORS}
+    errors: dict[str, list[Array]] = {name: [] for name in ERROR_TITLES}
     measured = []
     for outputs, inputs in test:
         true = outputs[first:]
@@ -202,10 +204,10 @@ def score(model: sysid.Model, test: Sequence[tuple[Array, Array]]) -> dict[str, 
 class Sizes:
     """Numbers of samples and candidates of a run."""
 
-    n_longest: int = N_LONGEST
-    horizon: int = HORIZON
-    n_candidates: int = N_CANDIDATES
-    n_limit_candidates: int = N_LIMIT_CANDIDATES
+    n_longest: int = N_RUN_SAMPLES
+    horizon: int = STRETCH_SAMPLES
+    n_candidates: int = N_DESIGN_CANDIDATES
+    n_true_plant_candidates: int = N_TRUE_PLANT_CANDIDATES
     n_test: int = N_TEST_SAMPLES
 
     @classmethod
@@ -213,7 +215,7 @@ class Sizes:
         """Return the sizes of a plan; those of a quick run only show that everything works."""
         if not plan.quick:
             return cls()
-        return cls(n_longest=75, horizon=25, n_candidates=3, n_limit_candidates=2, n_test=40)
+        return cls(n_longest=75, horizon=25, n_candidates=3, n_true_plant_candidates=2, n_test=40)
 
     @property
     def checks(self) -> list[int]:
@@ -232,7 +234,7 @@ def run_excitation(name: str, unit: Unit, plan: Plan) -> list[dict[str, Any]]:
         seed=unit.seed,
     )
     stand = Stand(plant, settings, unit.seed)
-    test = make_test(unit.task, sizes.n_test, TEST_SEED)
+    test = make_test(unit.task, sizes.n_test, SCORED_TEST_SEED)
     rows = []
     for stretch in stretches_of(name, stand, unit, sizes):
         # A stretch is learned in pieces, after each of which the model is scored.
@@ -253,8 +255,7 @@ def _row_of(
     Excursions count from sample `n_initial` on: before it there is no model to avoid them.
     """
     plant = stand.plant
-    half_range = 0.5 * (plant.high - plant.low)
-    deviation = (stand.excited - plant.low) / half_range - 1.0
+    deviation = (stand.excited - plant.low) / plant.half_range - 1.0
     low, high = plant.output_limits
     is_outside = (stand.outputs < low) | (stand.outputs > high)
     visited = stand.n_samples - VISITED_BEFORE_SCORE
@@ -272,21 +273,20 @@ def _row_of(
 def stretches_of(name: str, stand: Stand, unit: Unit, sizes: Sizes) -> Iterator[Array]:
     """Yield the stretches of an excitation; a design asks the model of the stand."""
     plant = stand.plant
-    if name in FIXED:
+    if name in FIXED_EXCITATIONS:
         signal = fixed_signal(name, plant, sizes.n_longest, unit.seed)
         yield from np.split(signal, range(sizes.horizon, len(signal), sizes.horizon))
         return
-    half_range = 0.5 * (plant.high - plant.low)
-    limits = sysid.InputLimits(plant.low, plant.high, rms=POWER * half_range)
+    rms = RMS_OVER_HALF_RANGE * plant.half_range
+    limits = sysid.InputLimits(plant.low, plant.high, rms=rms)
     design = sysid.InformativeInput(
         {plant.input: limits},
         horizon=sizes.horizon,
         n_candidates=sizes.n_candidates,
-        criterion=CRITERIA.get(name, CRITERIA[DEFAULT_CRITERION]),
+        criterion=DESIGN_CRITERIA.get(name, DESIGN_CRITERIA[DEFAULT_CRITERION]),
         output_limits={plant.output: plant.output_limits},
         seed=unit.seed,
     )
-    test = make_test(unit.task, sizes.n_test, LIMIT_TEST_SEED)
     while True:
         found = stand.identification
         if found.model is None:
@@ -294,7 +294,8 @@ def stretches_of(name: str, stand: Stand, unit: Unit, sizes: Sizes) -> Iterator[
         elif name == TRUE_PLANT:
             generator = np.random.default_rng([unit.seed, stand.n_samples])
             last = stand.excited[-1:]
-            candidates = design.draw(sizes.n_limit_candidates, last, generator)[:, :, 0]
+            candidates = design.draw(sizes.n_true_plant_candidates, last, generator)[:, :, 0]
+            test = make_test(unit.task, sizes.n_test, TRUE_PLANT_TEST_SEED)
             yield choose_by_true_plant(candidates, stand, test)
         else:
             n_known = plant.narx.max_lag
@@ -331,7 +332,7 @@ class ExcitationStudy(Study):
     is_prepared: ClassVar[bool] = False
     is_among_all: ClassVar[bool] = False
     quantities: ClassVar[tuple[str, ...]] = (
-        *ERRORS,
+        *ERROR_TITLES,
         "outside",
         "power",
         "visited_output",
@@ -343,14 +344,18 @@ class ExcitationStudy(Study):
         units = []
         for task in plan.tasks:
             if task in self.tasks:
-                units += [Unit(self.name, task, seed, COMPARED) for seed in range(plan.seeds)]
-                n_limits = min(plan.seeds, N_LIMIT_SEEDS)
-                units += [Unit(self.name, task, seed, LIMIT) for seed in range(n_limits)]
+                units += [Unit(self.name, task, seed, COMPARED_PART) for seed in range(plan.seeds)]
+                n_limits = min(plan.seeds, N_TRUE_PLANT_SEEDS)
+                units += [Unit(self.name, task, seed, TRUE_PLANT_PART) for seed in range(n_limits)]
         return units
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Identify a plant under all excitations, or under that of the true plant."""
-        names = (TRUE_PLANT,) if unit.part == LIMIT else (*FIXED, *CRITERIA)
+        names = (
+            (TRUE_PLANT,)
+            if unit.part == TRUE_PLANT_PART
+            else (*FIXED_EXCITATIONS, *DESIGN_CRITERIA)
+        )
         return part_of([row for name in names for row in run_excitation(name, unit, plan)])
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
@@ -367,7 +372,7 @@ class ExcitationStudy(Study):
             "counts": "\n".join(f"- {count}" for count in count_successes(store)),
             "excursions": to_markdown(tabulate_excursions(store)),
         }
-        for name in ERRORS:
+        for name in ERROR_TITLES:
             needed = needed_samples(store, name)
             places[name] = to_markdown(tabulate_needed(store, name, needed))
             places[f"{name}_end"] = to_markdown(tabulate_end(store, name))
@@ -376,7 +381,7 @@ class ExcitationStudy(Study):
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Return the figures of the errors over the samples, and of the plane of lags."""
         return {
-            **{f"excitation_{name}": partial(draw_errors, store, name) for name in ERRORS},
+            **{f"excitation_{name}": partial(draw_errors, store, name) for name in ERROR_TITLES},
             "excitation_plane": partial(draw_plane, store),
         }
 
@@ -384,7 +389,7 @@ class ExcitationStudy(Study):
 def last_check(store: xr.Dataset) -> int:
     """Return the number of samples at which the fixed excitations count."""
     checks = store["samples"].values
-    return int(checks[checks <= N_SAMPLES][-1])
+    return int(checks[checks <= N_COMPARED_SAMPLES][-1])
 
 
 def median_errors(store: xr.Dataset, name: str) -> xr.DataArray:
@@ -401,7 +406,9 @@ def to_frame(values: xr.DataArray) -> pd.DataFrame:
 
 def best_fixed(store: xr.Dataset, name: str) -> pd.DataFrame:
     """Return the fixed ``excitation`` with the smallest ``error`` at the end, for each plant."""
-    ends = median_errors(store, name).sel(samples=last_check(store), excitation=[*FIXED])
+    ends = median_errors(store, name).sel(
+        samples=last_check(store), excitation=[*FIXED_EXCITATIONS]
+    )
     frame = to_frame(ends)
     return pd.DataFrame({"excitation": frame.idxmin(axis=1), "error": frame.min(axis=1)})
 
@@ -464,24 +471,33 @@ def tabulate_excursions(store: xr.Dataset) -> pd.DataFrame:
 def count_successes(store: xr.Dataset) -> Iterator[str]:
     """Yield a sentence for each criterion and for the true plant: on how many plants it saves."""
     n_end = last_check(store)
-    for excitation in (*CRITERIA, TRUE_PLANT):
+    for excitation in (*DESIGN_CRITERIA, TRUE_PLANT):
         words = []
-        for name, title in ERRORS.items():
+        for name, title in ERROR_TITLES.items():
             ratios = needed_samples(store, name)[excitation].dropna() / n_end
-            n_half = int((ratios <= HALF).sum())
-            n_worse = int((ratios > MAX_RATIO).sum())
+            n_half = int((ratios <= SAVING_RATIO).sum())
+            n_worse = int((ratios > MAX_SAMPLES_RATIO).sum())
             words.append(
                 f"{title}: at most half of the samples on {n_half} of {len(ratios)} plants, more "
-                f"than {MAX_RATIO:g} times as many on {n_worse}"
+                f"than {MAX_SAMPLES_RATIO:g} times as many on {n_worse}"
             )
         yield f"`{excitation}`: {'; '.join(words)}."
 
 
 # --- figures --------------------------------------------------------------------------------------
 
-DESIGN_COLORS = {**dict(zip(CRITERIA, PALETTE, strict=False)), TRUE_PLANT: "black"}
-FIXED_STYLES = dict(zip(FIXED, ("-", "--", "-.", ":"), strict=True))
-N_PANEL_COLUMNS = 4
+#: How the errors of each excitation are drawn.
+LINE_STYLES: dict[str, dict[str, Any]] = {
+    **{
+        name: {"color": GREY, "linewidth": 0.8, "linestyle": dashes}
+        for name, dashes in zip(FIXED_EXCITATIONS, ("-", "--", "-.", ":"), strict=True)
+    },
+    **{
+        name: {"color": color, "linewidth": 1.0}
+        for name, color in zip(DESIGN_CRITERIA, PALETTE, strict=False)
+    },
+    TRUE_PLANT: {"color": "black", "linewidth": 1.0},
+}
 
 
 def make_plant_panels(
@@ -489,23 +505,20 @@ def make_plant_panels(
 ) -> tuple[Figure, dict[str, Axes]]:
     """Return a figure with a panel for each plant that was computed."""
     is_known = store["one_step"].notnull().any(["excitation", "samples", "seed"])
-    titles = store["dataset"].values[is_known.values].tolist()
-    n_rows = max(1, math.ceil(len(titles) / N_PANEL_COLUMNS))
-    figure, axes = page(n_rows, N_PANEL_COLUMNS, 0.9 + height * n_rows)
-    for ax in axes.flat[len(titles) :]:
-        ax.set_visible(False)
-    panels = dict(zip(titles, axes.flat, strict=False))
-    for title, ax in panels.items():
-        ax.set_title(title, fontsize=7)
-    figure.supxlabel(x, fontsize=8)
-    figure.supylabel(y, fontsize=8)
-    return figure, panels
+    return panels_by_title(store["dataset"].values[is_known.values].tolist(), height, x, y)
+
+
+def add_common_legend(figure: Figure, panels: Mapping[str, Axes], n_columns: int) -> None:
+    """Add the legend of the first panel above all panels."""
+    for ax in [*panels.values()][:1]:
+        handles, labels = ax.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=n_columns, frameon=False)
 
 
 def draw_errors(store: xr.Dataset, name: str) -> Figure:
     """Draw the median error of every excitation over the samples, with a panel for each plant."""
     figure, panels = make_plant_panels(
-        store, 1.8, "samples", f"RMSE, {ERRORS[name]}, over the std of the test [1]"
+        store, 1.8, "samples", f"RMSE, {ERROR_TITLES[name]}, over the std of the test [1]"
     )
     medians = median_errors(store, name)
     x = store["samples"].values
@@ -514,24 +527,11 @@ def draw_errors(store: xr.Dataset, name: str) -> Figure:
         for excitation in EXCITATIONS:
             y = medians.sel(dataset=title, excitation=excitation).values
             shown = np.isfinite(y)
-            if excitation in FIXED:
-                ax.plot(
-                    x[shown],
-                    y[shown],
-                    FIXED_STYLES[excitation],
-                    color=GREY,
-                    linewidth=0.8,
-                    label=excitation,
-                )
-            else:
-                color = DESIGN_COLORS[excitation]
-                ax.plot(x[shown], y[shown], color=color, linewidth=1.0, label=excitation)
+            style = LINE_STYLES[excitation]
+            ax.plot(x[shown], y[shown], label=excitation, **style)
             drawn.append(y[shown])
         scale_axis(ax.yaxis, np.concatenate(drawn), ratio=1.0)
-    if panels:
-        first = next(iter(panels.values()))
-        handles, labels = first.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    add_common_legend(figure, panels, 4)
     return figure
 
 
@@ -552,8 +552,5 @@ def draw_plane(store: xr.Dataset) -> Figure:
         (plant,) = (one for one in EXCITED_PLANTS.values() if one.title == title)
         for limit in plant.output_limits:
             ax.axhline(limit, color=GREY, linestyle="--", linewidth=0.7)
-    if panels:
-        first = next(iter(panels.values()))
-        handles, labels = first.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False)
+    add_common_legend(figure, panels, 2)
     return figure

@@ -1,7 +1,6 @@
 """Simulated plants for the comparison of excitations."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +9,8 @@ import simulators
 import sysid
 from sysid.arrays import Array
 
+#: Weather of the building, and its seed: it is the same in all runs.
+WEATHER = simulators.SyntheticWeather()
 WEATHER_SEED = 0
 
 
@@ -71,9 +72,10 @@ class ExcitedPlant:
         """Name of the output."""
         return self.system.outputs[0].name
 
-    @cached_property
-    def _weather(self) -> simulators.Weather:
-        return simulators.SyntheticWeather()
+    @property
+    def half_range(self) -> float:
+        """Half of the range of the excited input, in its unit."""
+        return 0.5 * (self.high - self.low)
 
     def with_weather(self, signal: Array, first_sample: int) -> Array:
         """Return all inputs (n, n_u) for a signal (n,) of the excited one, in the plant's order."""
@@ -81,7 +83,7 @@ class ExcitedPlant:
         inputs[:, self.inputs.index(self.input)] = signal
         if self.weather_input is not None:
             time = self.system.dt * (first_sample + np.arange(len(signal)))
-            temperature = self._weather.temperature(time, seed=WEATHER_SEED)
+            temperature = WEATHER.temperature(time, seed=WEATHER_SEED)
             inputs[:, self.inputs.index(self.weather_input)] = temperature
         return inputs
 

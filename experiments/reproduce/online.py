@@ -1,6 +1,5 @@
 """Online methods side by side: the same stream, hyper-parameters and number of points."""
 
-import math
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sysid
-from experiments.drawing.style import GREY, PALETTE, page, scale_axis
+from experiments.drawing.style import GREY, PALETTE, panels_by_title, scale_axis
 from experiments.drawing.tables import to_markdown
 from experiments.reproduce import online_methods
 from experiments.reproduce.baselines import Fitted, condition, solve_linear
@@ -29,7 +27,6 @@ PART_ERRORS = tuple(f"error_{k + 1}" for k in range(N_STREAM_PARTS))
 ONLINE_COUNTS = ("n_numbers", "n_revised", "n_outliers")
 ONLINE_QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *ONLINE_COUNTS)
 MAX_BATCH_ROWS = 2000  # rows that the full GP learns, in equal steps over the stream
-N_PANEL_COLUMNS = 4  # panels side by side in a figure
 N_WARM_UP_SAMPLES = 50  # samples of a first run, which compiles and is not timed
 #: Methods whose error over the stream is drawn, with their colours.
 DRAWN_METHODS = {
@@ -594,8 +591,11 @@ def draw_costs(found: xr.Dataset) -> Figure:
         for name in found["model"].values
         if np.isfinite(found["per_sample"].sel(model=name)).any()
     ]
-    figure, panels = make_panels(
-        found, 2.0, "time of a sample [matrix-vector products]", "SMSE [1]"
+    figure, panels = panels_by_title(
+        found["dataset"].values.tolist(),
+        2.0,
+        "time of a sample [matrix-vector products]",
+        "SMSE [1]",
     )
     for task, ax in panels.items():
         values = found.sel(dataset=task, model=names)
@@ -619,8 +619,11 @@ def draw_costs(found: xr.Dataset) -> Figure:
 
 def draw_errors(found: xr.Dataset) -> Figure:
     """Draw the squared error in each part of the stream over that of recursive least squares."""
-    figure, panels = make_panels(
-        found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]"
+    figure, panels = panels_by_title(
+        found["dataset"].values.tolist(),
+        1.7,
+        "part of the stream [1]",
+        "squared error over that of RLS [1]",
     )
     for task, ax in panels.items():
         errors = found[[*PART_ERRORS]].to_array("part").sel(dataset=task)
@@ -641,18 +644,3 @@ def draw_errors(found: xr.Dataset) -> Figure:
         frameon=False,
     )
     return figure
-
-
-def make_panels(found: xr.Dataset, height: float, x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure, and a panel for each task."""
-    n_rows = math.ceil(found.sizes["dataset"] / N_PANEL_COLUMNS)
-    figure, axes = page(n_rows, N_PANEL_COLUMNS, 0.9 + height * n_rows)
-    tasks = found["dataset"].values
-    panels = dict(zip(tasks, axes.flat[: len(tasks)], strict=True))
-    for ax in axes.flat[len(tasks) :]:
-        ax.set_visible(False)
-    for task, ax in panels.items():
-        ax.set_title(task, fontsize=7)
-    figure.supxlabel(x, fontsize=8)
-    figure.supylabel(y, fontsize=8)
-    return figure, panels

@@ -19,7 +19,7 @@ from experiments.reproduce.tasks import STUDY_TASKS
 from sysid import store
 from sysid.foreign import open_inner
 
-TEMPLATES = Path(__file__).parent / "text"
+STUDY_TEXTS = Path(__file__).parent / "text"
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
 
 
@@ -83,7 +83,7 @@ def fill_template(name: str, head: str = "", tail: str = "", **places: str) -> s
 
     Several empty lines, which empty places leave, become one.
     """
-    body = Template((TEMPLATES / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
+    body = Template((STUDY_TEXTS / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
     return re.sub(r"\n{3,}", "\n\n", f"{head}\n\n{body}\n\n{tail}").strip() + "\n"
 
 

@@ -19,7 +19,7 @@ from sysid.data.source import part
 FOLDER = "gpssm"  # sub-folder of the folder that `DATA_VARIABLE` names
 #: last samples of the first half, which begin the free run of the second half and are not scored
 N_INITIALISING_SAMPLES = 50
-MAX_RELATIVE_DIFFERENCE = 1e-3  # of the standard deviation by which a record is recognised
+MAX_RECORD_DIFFERENCE = 1e-3  # of the standard deviation by which a record is recognised
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SmallRecord(sysid.DataSource):
         half = n // 2
         found_std = float(np.std(record["y"].values[half:]))
         difference = abs(found_std - self.output_std)
-        if n != self.n_samples or difference > MAX_RELATIVE_DIFFERENCE * self.output_std:
+        if n != self.n_samples or difference > MAX_RECORD_DIFFERENCE * self.output_std:
             raise DataError(
                 f"{path} is not the record that published errors belong to: expected "
                 f"{self.n_samples} samples, and the standard deviation {self.output_std:g} of y in "

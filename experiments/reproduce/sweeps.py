@@ -44,7 +44,7 @@ from experiments.reproduce.study import (
     read_part,
     summarise,
 )
-from experiments.reproduce.tasks import FUNCTIONS, N_AXIS, STUDY_TASKS, TaskData, draw_rows
+from experiments.reproduce.tasks import N_AXIS, STATIC_FUNCTIONS, STUDY_TASKS, TaskData, draw_rows
 from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 
@@ -86,7 +86,7 @@ class Reduction(Study):
 
     name = "figure_reduction"
     title = "Reduction of uniform points one by one"
-    tasks = tuple(FUNCTIONS)
+    tasks = tuple(STATIC_FUNCTIONS)
     quantities = ("smse",)
     # Without a stream, the setting `adaptive` is the same as `trained`.
     settings = (Setting.trained.value, Setting.published.value)
@@ -220,7 +220,7 @@ class RastriginMaps(Study):
         training, test = draw_rows(unit.task, unit.seed)
         data = stream.data_of(unit.task, unit.seed, plan)
         n = plan.n_initial + plan.most_rows
-        box = (FUNCTIONS[unit.task].lower, FUNCTIONS[unit.task].upper)
+        box = (STATIC_FUNCTIONS[unit.task].lower, STATIC_FUNCTIONS[unit.task].upper)
         scaling = sysid.Scaling.fit(training.inputs[:n])
         offset = training.targets[:n].mean()
         over = {

@@ -368,7 +368,7 @@ def make_rows(narx: sysid.Narx, records: Sequence[xr.Dataset]) -> Rows:
 
 
 #: Static functions by the name of their task.
-FUNCTIONS: dict[str, simulators.StaticFunction] = {
+STATIC_FUNCTIONS: dict[str, simulators.StaticFunction] = {
     "rastrigin": simulators.Rastrigin(),
     "rosenbrock": simulators.Rosenbrock(),
     "himmelblau": simulators.Himmelblau(),
@@ -384,7 +384,7 @@ PAPER_TASKS: dict[str, RowTask] = {
             unit="1",
             rows=partial(sample_function, function),
         )
-        for name, function in FUNCTIONS.items()
+        for name, function in STATIC_FUNCTIONS.items()
     },
     "boston": measured_table("Boston", "1000 USD", sysid.BostonData()),
     "concrete": measured_table("Concrete", "MPa", sysid.ConcreteData()),

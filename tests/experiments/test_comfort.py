@@ -9,7 +9,6 @@ import simulators
 from experiments.plant.comfort import (
     discomfort,
     heat_at,
-    heat_in_kilowatt_hours,
     heat_of_water,
 )
 from simulators import Building, CascadedTanks, Change, ComfortSchedule
@@ -40,9 +39,7 @@ def test_heat_of_each_sample_is_that_of_small_steps():
     expected = heat_by_small_steps(trajectory, 5000)
     np.testing.assert_allclose(heat_of_water(trajectory), expected, rtol=2e-3, atol=2e3)
     assert expected[1] > 1e6
-    np.testing.assert_allclose(
-        heat_in_kilowatt_hours(trajectory), expected.sum() / 3.6e6, rtol=1e-3
-    )
+    assert heat_of_water(trajectory).sum() == pytest.approx(expected.sum(), rel=1e-3)
 
 
 def test_a_clogged_radiator_changes_nothing_in_the_balance():
@@ -91,7 +88,6 @@ def test_heat_is_interpolated_between_the_best_runs():
 
 
 def test_runs_that_cost_more_heat_for_less_comfort_are_left_out():
-    assert heat_at(30.0, [10.0, 20.0, 90.0], [3000.0, 3100.0, 3200.0]) != pytest.approx(3150.0)
     assert np.isnan(heat_at(30.0, [10.0, 20.0, 90.0], [3000.0, 3100.0, 3200.0]))
 
 
@@ -108,6 +104,7 @@ def test_heat_is_not_extrapolated(wanted):
         (5.0, [0.0, 10.0], [2.0, 1.0]),
         (5.0, [1.0, 10.0], [np.nan, 1.0]),
         (0.0, [1.0, 10.0], [2.0, 1.0]),
+        (np.nan, [1.0, 10.0], [2.0, 1.0]),
     ],
 )
 def test_impossible_points_are_refused(wanted, discomforts, heats):

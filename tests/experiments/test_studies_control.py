@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 import simulators
 import sysid
 from experiments.drawing.style import render
-from experiments.plant.comfort import discomfort, heat_in_kilowatt_hours
+from experiments.plant.comfort import discomfort, heat_of_water
 from experiments.reproduce import control, control_loops
 from experiments.reproduce import run as reproduce_run
 from experiments.reproduce.control_loops import ControlledRun
@@ -23,7 +23,7 @@ from sysid.control.predictive import ControlDecision
 
 pytest.importorskip("casadi", reason="the extra [control]")
 STUDY = control.ControlStudy()
-HEATING_TITLE = STUDY_TASKS[control.HEATING].title
+HEATING_TITLE = STUDY_TASKS[control.HEATING_TASK].title
 NOTHING = np.zeros((0, 0))
 
 
@@ -52,10 +52,12 @@ def test_each_run_is_kept_in_a_file_of_its_own(tmp_path):
     plan = replace(make_plan(tmp_path, *STUDY.tasks), quick=False, seeds=10)
     units = STUDY.units(plan)
     assert len({plan.path_of(unit) for unit in units}) == len(units)
-    of_heating = {control.split_part(unit.part) for unit in units if unit.task == control.HEATING}
+    of_heating = {
+        control.split_part(unit.part) for unit in units if unit.task == control.HEATING_TASK
+    }
     for name, runs in control.PI_RUNS.items():
         assert {number for other, number in of_heating if other == name} == set(range(len(runs)))
-    for name in {*control_loops.MODELS} - {control.FORGETTING}:
+    for name in {*control_loops.PLANNING_MODELS} - {control.FORGETTING_MPC}:
         numbers = {number for other, number in of_heating if other == name}
         assert numbers == set(range(len(control.PLAN_RUNS)))
 
@@ -90,7 +92,7 @@ def test_a_year_is_scored_after_its_first_samples():
             for name in ("time", "input", "state", "output", "noise_free_output", "noise")
         },
     )
-    assert row["heat"] == pytest.approx(heat_in_kilowatt_hours(later))
+    assert row["heat"] == pytest.approx(heat_of_water(later).sum() / 3.6e6)
     expected = discomfort(whole, simulators.ComfortSchedule())[scored]
     assert row["discomfort"] == pytest.approx(expected.sum())
     assert row["outside"] == pytest.approx((expected > 0).mean())
@@ -154,10 +156,10 @@ def test_errors_of_plans_are_those_of_the_samples_that_were_planned():
 # --- runs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("controller", [control.ONLINE, control.FROZEN, control.LINE])
+@pytest.mark.parametrize("controller", [control.ONLINE_MPC, control.FROZEN_MPC, control.LINE_MPC])
 def test_plans_of_a_learned_model_keep_the_band(controller):
     sizes = control.QUICK_SIZES
-    unit = Unit("control", control.HEATING, 0, control.name_part(controller, 0))
+    unit = Unit("control", control.HEATING_TASK, 0, control.name_part(controller, 0))
     row = control.run_heating(unit, sizes)
     assert (row["margin"], row["violation"]) == control.PLAN_RUNS[0]
     assert row["fallback"] < 0.2
@@ -166,7 +168,7 @@ def test_plans_of_a_learned_model_keep_the_band(controller):
 
 
 def test_the_true_plant_is_predicted_up_to_the_process_noise():
-    unit = Unit("control", control.HEATING, 0, control.name_part(control.KNOWING, 1))
+    unit = Unit("control", control.HEATING_TASK, 0, control.name_part(control.TRUE_PLANT_MPC, 1))
     row = control.run_heating(unit, control.QUICK_SIZES)
     assert row["fallback"] == 0.0
     assert 0.01 < row["rmse_1"] < 0.1  # the noise of a sample is about 0.04 K
@@ -177,7 +179,13 @@ def test_a_lower_price_of_a_violation_saves_heat():
     sizes = control.QUICK_SIZES
     rows = [
         control.run_heating(
-            Unit("control", control.HEATING, 0, control.name_part(control.KNOWING, number)), sizes
+            Unit(
+                "control",
+                control.HEATING_TASK,
+                0,
+                control.name_part(control.TRUE_PLANT_MPC, number),
+            ),
+            sizes,
         )
         for number in range(len(control.PLAN_RUNS))
     ]
@@ -193,8 +201,8 @@ def test_a_frozen_model_is_the_one_at_the_first_plan():
     task = control_loops.HeatingTask(sizes.n_before)
     n_samples = sizes.n_before + 9
     runs = [
-        control_loops.heat_by_plans(control_loops.MODELS[name], task, n_samples, 0)
-        for name in (control.ONLINE, control.FROZEN)
+        control_loops.heat_by_plans(control_loops.PLANNING_MODELS[name], task, n_samples, 0)
+        for name in (control.ONLINE_MPC, control.FROZEN_MPC)
     ]
     (k, first), (_, frozen) = (run.decisions[sizes.n_before // 4] for run in runs)
     assert k == sizes.n_before
@@ -203,24 +211,33 @@ def test_a_frozen_model_is_the_one_at_the_first_plan():
     assert not np.array_equal(last.mean, last_frozen.mean)
 
 
-def test_the_plant_changes_when_the_radiator_clogs():
+def test_the_plant_changes_when_the_radiator_clogs(monkeypatch):
     sizes = control.QUICK_SIZES
-    units = {
-        name: Unit("control", control.CLOGGING, 0, control.name_part(name, 0))
-        for name in (control.ONLINE, control.CHANGED_FROM_START)
-    }
-    rows = {name: control.run_clogging(unit, sizes) for name, unit in units.items()}
-    errors = {name: row["rmse_learning"] for name, row in rows.items()}
-    assert all(0.01 < error < 1.0 for error in errors.values())
-    assert errors[control.ONLINE] != errors[control.CHANGED_FROM_START]
+    runs = []
+
+    def run_and_keep(*arguments):
+        runs.append(control_loops.heat_by_plans(*arguments))
+        return runs[-1]
+
+    monkeypatch.setattr(control, "heat_by_plans", run_and_keep)
+    for name in (control.ONLINE_MPC, control.CHANGED_FROM_START):
+        unit = Unit("control", control.CLOGGING_TASK, 0, control.name_part(name, 0))
+        row = control.run_clogging(unit, sizes)
+        assert 0.01 < row["rmse_learning"] < 1.0
+    clogging, clogged = (run.trajectory for run in runs)
+    change = sizes.n_before + sizes.n_until_change
+    resistance = clogging.system.values_over(clogging.time)["radiator_resistance"]
+    assert np.all(resistance[:change] == simulators.Building().radiator_resistance)
+    assert np.all(resistance[change:] == control.CHANGED_RESISTANCE)
+    assert clogged.system == simulators.Building(radiator_resistance=control.CHANGED_RESISTANCE)
 
 
 def test_tanks_do_not_spill():
     sizes = control.QUICK_SIZES
-    for name in (control.SHIPPED_PI, control.KNOWING):
-        unit = Unit("control", control.LEVELS, 0, control.name_part(name, 0))
+    for name in (control.SHIPPED_PI, control.TRUE_PLANT_MPC):
+        unit = Unit("control", control.LEVELS_TASK, 0, control.name_part(name, 0))
         row = control.run_levels(unit, sizes)
-        assert sum(row[name] for name in control.SPILLS) == 0
+        assert sum(row[name] for name in control.SPILL_TITLES) == 0
         assert row["tracking"] < 2.0
 
 
@@ -231,7 +248,7 @@ def keep_runs(plan, seed, heats):
     """Keep runs of the heating task with these points (discomfort, heat) by controller."""
     for name, points in heats.items():
         for number, (degree_hours, heat) in enumerate(points):
-            unit = Unit("control", control.HEATING, seed, control.name_part(name, number))
+            unit = Unit("control", control.HEATING_TASK, seed, control.name_part(name, number))
             row = {
                 "controller": name,
                 "number": number,
@@ -252,16 +269,16 @@ def keep_runs(plan, seed, heats):
 @pytest.fixture
 def plan(tmp_path):
     """Plan of two seeds with kept runs."""
-    plan = make_plan(tmp_path, control.HEATING, seeds=2)
+    plan = make_plan(tmp_path, control.HEATING_TASK, seeds=2)
     for seed, more in enumerate((0.0, 100.0)):
         keep_runs(
             plan,
             seed,
             {
-                control.KNOWING: [(10.0, 11000.0), (1000.0, 9000.0)],
-                control.ONLINE: [(10.0, 11550.0 + more), (1000.0, 9450.0)],
+                control.TRUE_PLANT_MPC: [(10.0, 11000.0), (1000.0, 9000.0)],
+                control.ONLINE_MPC: [(10.0, 11550.0 + more), (1000.0, 9450.0)],
                 control.TUNED_PI: [(20.0, 11500.0), (100.0, 11000.0)],
-                control.WITH_PROBABILITY: [(30.0, 11000.0)],
+                control.TIGHTENED_MPC: [(30.0, 11000.0)],
             },
         )
     return plan
@@ -270,11 +287,11 @@ def plan(tmp_path):
 def test_heat_is_compared_at_equal_discomfort_seed_by_seed(plan):
     store = STUDY.combine(plan)
     heats = control.heats_at(STUDY.rows(store), 100.0)
-    assert heats.loc[0, control.KNOWING] == pytest.approx(10000.0)
-    assert heats.loc[0, control.ONLINE] == pytest.approx(10500.0)
-    assert heats.loc[1, control.ONLINE] == pytest.approx(10550.0)
+    assert heats.loc[0, control.TRUE_PLANT_MPC] == pytest.approx(10000.0)
+    assert heats.loc[0, control.ONLINE_MPC] == pytest.approx(10500.0)
+    assert heats.loc[1, control.ONLINE_MPC] == pytest.approx(10550.0)
     assert heats.loc[0, control.TUNED_PI] == pytest.approx(11000.0)
-    assert np.isnan(heats.loc[0, control.LINE])
+    assert np.isnan(heats.loc[0, control.LINE_MPC])
     assert store["heat"].attrs["units"] == "kWh"
 
 
@@ -283,15 +300,15 @@ def test_the_page_compares_and_counts(plan):
     text = (plan.folder / "control.md").read_text()
     assert "Seeds: 2." in text
     cells = table_cells(text)
-    online = next(line for line in cells if line[0] == control.ONLINE)
+    online = next(line for line in cells if line[0] == control.ONLINE_MPC)
     at_50 = np.interp(np.log(50), np.log([10, 1000]), [11000, 9000])
     with_more = np.interp(np.log(50), np.log([10, 1000]), [11650, 9450])
     ratios = [1.05, with_more / at_50]
     expected = f"{np.mean(ratios):.4f} ({ratios[0]:.4f} to {ratios[1]:.4f})"
     assert online[2] == expected
-    assert f"At 50 K h `{control.ONLINE}` needs" in text
+    assert f"At 50 K h `{control.ONLINE_MPC}` needs" in text
     assert "less on 0 of 2 seeds" in text
-    assert f"At 200 K h `{control.ONLINE}` cannot be compared with `{control.TUNED_PI}`" in text
+    assert f"At 200 K h `{control.ONLINE_MPC}` cannot be compared with `{control.TUNED_PI}`" in text
     assert "3.0 % of the samples are outside" in text
     rows = pd.read_csv(plan.folder / "control.csv")
     assert set(rows["seed"]) == {0, 1}
@@ -301,8 +318,8 @@ def test_the_page_compares_and_counts(plan):
 
 
 def test_a_study_without_results_has_empty_tables(tmp_path):
-    plan = make_plan(tmp_path, control.HEATING, seeds=1)
-    keep_runs(plan, 0, {control.KNOWING: [(10.0, 11000.0)]})
+    plan = make_plan(tmp_path, control.HEATING_TASK, seeds=1)
+    keep_runs(plan, 0, {control.TRUE_PLANT_MPC: [(10.0, 11000.0)]})
     store = STUDY.combine(plan)
     tables = STUDY.tables(store)
     assert "cannot be compared" in tables["counts"]
@@ -320,7 +337,7 @@ def test_a_line_is_learned_as_by_least_squares():
     rows = narx.dataset(sysid.make_record({"u": u, "y": y}, name="stub", sampling_time=1.0))
     x = rows["regressor"].values
     target = rows["target"].values
-    settings = control_loops.MODELS[control.LINE].settings(sysid.Always(), 0)
+    settings = control_loops.PLANNING_MODELS[control.LINE_MPC].settings(sysid.Always(), 0)
     assert settings.with_linear_lags(narx) == narx
     identification = sysid.Identification(narx, settings)
     identification.observe_many(x[:700], target[:700])
@@ -331,18 +348,22 @@ def test_a_line_is_learned_as_by_least_squares():
 
 
 def test_the_table_of_the_clogged_radiator_compares_errors_of_all_samples(tmp_path):
-    plan = make_plan(tmp_path, control.CLOGGING, seeds=1)
-    errors = {control.ONLINE: 0.06, control.CHANGED_FROM_START: 0.05, control.FROZEN: np.nan}
+    plan = make_plan(tmp_path, control.CLOGGING_TASK, seeds=1)
+    errors = {
+        control.ONLINE_MPC: 0.06,
+        control.CHANGED_FROM_START: 0.05,
+        control.FROZEN_MPC: np.nan,
+    }
     for name, error in errors.items():
         row = {"controller": name, "number": 0, "seconds": 1.0, "rmse_learning": error}
         row |= {"rmse_1": 0.07, "fallback": 0.25}
-        unit = Unit("control", control.CLOGGING, 0, control.name_part(name, 0))
+        unit = Unit("control", control.CLOGGING_TASK, 0, control.name_part(name, 0))
         write_part(part_of([row]), unit, plan)
     table = control.tabulate_clogging(STUDY.rows(STUDY.combine(plan))).set_index("controller")
     ratios = table["over that of the model of the changed plant [1]"]
     assert ratios.to_dict() == {
-        control.ONLINE: "1.200",
-        control.FROZEN: "-",
+        control.ONLINE_MPC: "1.200",
+        control.FROZEN_MPC: "-",
         control.CHANGED_FROM_START: "1.000",
     }
     assert set(table["RMSE of the plans [K]"]) == {"0.0700"}
@@ -350,7 +371,7 @@ def test_the_table_of_the_clogged_radiator_compares_errors_of_all_samples(tmp_pa
 
 
 def test_online_models_have_the_default_settings():
-    settings = control_loops.MODELS[control.ONLINE].settings(sysid.Always(), 5)
+    settings = control_loops.PLANNING_MODELS[control.ONLINE_MPC].settings(sysid.Always(), 5)
     assert settings == sysid.Settings(insertion=sysid.Always(), budget=100, seed=5)
-    forgetting = control_loops.MODELS[control.FORGETTING].settings(sysid.Always(), 5)
+    forgetting = control_loops.PLANNING_MODELS[control.FORGETTING_MPC].settings(sysid.Always(), 5)
     assert forgetting == replace(settings, forgetting=250.0)

@@ -12,10 +12,10 @@ import sysid
 from experiments.drawing.style import render
 from experiments.reproduce import excitation
 from experiments.reproduce.excitation import (
-    CRITERIA,
+    DESIGN_CRITERIA,
     EXCITATIONS,
-    FIXED,
-    POWER,
+    FIXED_EXCITATIONS,
+    RMS_OVER_HALF_RANGE,
     TRUE_PLANT,
     Sizes,
     Stand,
@@ -74,13 +74,13 @@ def made_store(**errors):
 
 
 @pytest.mark.parametrize("task", EXCITED_PLANTS)
-@pytest.mark.parametrize("kind", FIXED)
+@pytest.mark.parametrize("kind", FIXED_EXCITATIONS)
 def test_fixed_excitations_have_the_same_power_within_the_limits(task, kind):
     plant = EXCITED_PLANTS[task]
     signal = fixed_signal(kind, plant, 600, seed=3)
     half_range = 0.5 * (plant.high - plant.low)
     deviation = (signal - 0.5 * (plant.low + plant.high)) / half_range
-    assert np.sqrt(np.mean(deviation**2)) == pytest.approx(POWER, rel=1e-6)
+    assert np.sqrt(np.mean(deviation**2)) == pytest.approx(RMS_OVER_HALF_RANGE, rel=1e-6)
     assert np.abs(deviation).max() <= 1 + 1e-12
     assert STUDY_TASKS[task].title == plant.title
 
@@ -171,7 +171,7 @@ def test_every_excitation_has_errors_at_every_score_of_a_model(store):
 
 def test_designed_inputs_keep_the_power(store):
     last = store.isel(samples=-1, seed=0, dataset=0)["power"]
-    assert (last.sel(excitation=[*CRITERIA, TRUE_PLANT]) <= POWER + 1e-9).all()
+    assert (last.sel(excitation=[*DESIGN_CRITERIA, TRUE_PLANT]) <= RMS_OVER_HALF_RANGE + 1e-9).all()
 
 
 def test_a_unit_is_the_same_when_it_is_computed_again(plan, store):

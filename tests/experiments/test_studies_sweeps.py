@@ -20,7 +20,7 @@ from experiments.reproduce.stream import (
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, part_of, write_part
 from experiments.reproduce.sweeps import ACCEPTANCES, UNIFORM_SHARE
-from experiments.reproduce.tasks import FUNCTIONS, TaskData, draw_rows
+from experiments.reproduce.tasks import STATIC_FUNCTIONS, TaskData, draw_rows
 from helpers.studies import make_plan, prepare_units, stream_outcome, table_cells
 from naive import NaiveGP, backward_elimination
 from sysid import (
@@ -347,8 +347,10 @@ def reduction(tmp_path_factory):
 
     The SMSE is the number of points times a factor of the criterion, and 1, 2, 3 times over seeds.
     """
-    plan = make_plan(tmp_path_factory.mktemp("reduction"), *FUNCTIONS, seeds=N_SEEDS, n_initial=12)
-    for task in list(FUNCTIONS)[:3]:
+    plan = make_plan(
+        tmp_path_factory.mktemp("reduction"), *STATIC_FUNCTIONS, seeds=N_SEEDS, n_initial=12
+    )
+    for task in list(STATIC_FUNCTIONS)[:3]:
         for seed in range(N_SEEDS):
             factors = zip(
                 COMPARED_CRITERIA,

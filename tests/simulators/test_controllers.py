@@ -160,7 +160,7 @@ def test_impossible_settings_are_refused(cls, name, value):
 
 @dataclass(frozen=True)
 class Thermostat(Controller):
-    """Heats by the true temperature of the wall, and writes down what it has read."""
+    """Heats by the true temperatures of wall and radiator, whatever is measured."""
 
     states_read: tuple[str, ...] = ("wall", "radiator")
     outputs_read = ("zone_temperature",)

@@ -15,6 +15,7 @@ from simulators import (
     Interpolation,
     MeasurementNoise,
     fit_output_error,
+    grey_box,
     simulate,
 )
 from simulators.grey_box import output_variance
@@ -285,6 +286,20 @@ def test_inputs_are_interpolated_between_their_samples():
     expected = [building.zone_resistance, building.initial_wall]
     np.testing.assert_allclose(linear.values, expected, rtol=1e-5)
     assert held.rmse[0] > 100 * linear.rmse[0]
+
+
+def test_a_record_whose_input_is_too_long_to_be_kept_has_the_same_fit(monkeypatch):
+    u, _ = tank_record()
+    y = simulate(COARSE_TANKS, u, noise=False, interpolation=Interpolation.linear).output
+    fits = []
+    for n_kept in (grey_box.MAX_KEPT_INPUT_VALUES, 0):
+        monkeypatch.setattr(grey_box, "MAX_KEPT_INPUT_VALUES", n_kept)
+        fit = fit_tanks(WRONG_COARSE_TANKS, [(u, y)], LOWER_FLOWS, interpolation="linear")
+        fits.append(fit.values)
+    np.testing.assert_array_equal(*fits)
+    np.testing.assert_allclose(
+        fits[0], [COARSE_TANKS.lower_inflow, COARSE_TANKS.lower_outflow], rtol=1e-4
+    )
 
 
 def test_more_starts_leave_a_local_minimum_and_the_seed_decides_them():

@@ -119,6 +119,11 @@ def test_states_after_a_divergence_are_nan():
         (Building(), [20.0, 18.0, 20.0], [[0.0]], {}, r"got shapes \(3,\) and \(1, 1\)"),
         (Building(), [20.0, 18.0, np.nan], [[0.0, 0.0]], {}, "expected finite numbers"),
         (Building(), [20.0, 18.0, 20.0], [[0.0, 0.0]], {"inputs": ["flow"]}, r"got \['flow'\]"),
+        (Building(), [20.0, 18.0, 20.0], [[0.0, 0.0]], {"inputs": "mass_flow"}, "list of inputs"),
+        (Building(), [20.0, 18.0, 20.0], [[0.0, 0.0]], {"time": -900.0}, "at least 0 s, got -900"),
+        (Building(), [20.0, 18.0, 20.0], [[0.0, 0.0]], {"time": "now"}, "at least 0 s, got 'now'"),
+        (Building(), [20.0, 18.0, 20.0], np.zeros((0, 2)), {}, r"with T >= 1, .* and \(0, 2\)"),
+        (CascadedTanks(), [-1.0, 3.0], [[1.0]], {}, r"from \[0.0, 0.0\] to \[10.0, 10.0\], got"),
         (Heater(heat_delay=2), [40.0, 40.0], [[50.0, 4.0]], {}, "act at once"),
     ],
 )
