@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from experiments.plant.decisions import Variable, decision_dataset
 from simulators import Controller, Sample, SetPoint, System
 from simulators.controllers import Reference
 from sysid import ControlDecision, Identification, PredictiveControl, Situation
@@ -144,11 +144,21 @@ class Predictive(Controller):
         return tuple(by_name[name] for name in self.inputs_driven), state
 
 
-#: Attributes of what is stored of each decision.
-DECISION_ATTRIBUTES = {
+#: Fields of a decision that are stored, and their attributes.
+CONTROL_FIELDS = {
     "cost": {"long_name": "cost of the plan"},
     "n_iterations": {"long_name": "quadratic programs solved"},
     "reason": {"long_name": "why the fallback decided"},
+}
+
+#: Fields of a decision that have a value for each step and output, and their attributes.
+PLANNED_FIELDS: dict[str, dict[str, str]] = {
+    "mean": {},
+    "low": {},
+    "high": {},
+    "lower": {"long_name": "lower limit of the output"},
+    "upper": {"long_name": "upper limit of the output"},
+    "margin": {"long_name": "by which the limits were tightened"},
 }
 
 
@@ -385,61 +395,36 @@ class ControlRun:
         return errors
 
     def content(self, n_identified: int, dt: float) -> xr.Dataset:
-        """Return all decisions as a data set: decided, planned, predicted."""
+        """Return all decisions as a data set: decided, planned, predicted.
+
+        Parameters
+        ----------
+        n_identified
+            Does not matter: decisions after the identified part are those of the same model.
+        dt
+            Sampling time [s].
+        """
+        n_decisions = len(self.decisions)
         n_steps = self.policy.horizon
-        planned = [one for _, one in self.decisions if not one.reason]
-        names = list(planned[-1].output_names) if planned else []
-        shape = (len(self.decisions), n_steps, len(names))
-        kinds = ("mean", "low", "high", "lower", "upper", "margin")
-        of_kind = {kind: np.full(shape, np.nan, dtype=np.float32) for kind in kinds}
-        inputs = np.full((len(self.decisions), n_steps, len(self.policy.driven)), np.nan)
-        for i, (_, one) in enumerate(self.decisions):
-            if one.reason:
-                continue
-            for kind, values in of_kind.items():
+        planned = [(i, one) for i, (_, one) in enumerate(self.decisions) if not one.reason]
+        names = list(planned[-1][1].output_names) if planned else []
+        variables: dict[str, Variable] = {}
+        for kind, attributes in PLANNED_FIELDS.items():
+            values = np.full((n_decisions, n_steps, len(names)), np.nan, dtype=np.float32)
+            for i, one in planned:
                 values[i] = getattr(one, kind)
+            variables[f"planned_{kind}"] = ("decision", "step", "output"), values, attributes
+        inputs = np.full((n_decisions, n_steps, len(self.policy.driven)), np.nan)
+        for i, one in planned:
             inputs[i] = np.column_stack([one.inputs[name] for name in self.policy.driven])
-        dimensions = ("decision", "step", "output")
-        variables: dict[str, Any] = {
-            f"planned_{kind}": (dimensions, values) for kind, values in of_kind.items()
-        }
-        variables["planned_lower"] = (
-            dimensions,
-            of_kind["lower"],
-            {"long_name": "lower limit of the output"},
-        )
-        variables["planned_upper"] = (
-            dimensions,
-            of_kind["upper"],
-            {"long_name": "upper limit of the output"},
-        )
-        variables["planned_margin"] = (
-            dimensions,
-            of_kind["margin"],
-            {"long_name": "by which the limits were tightened"},
-        )
-        variables["input"] = (("decision", "applied", "driven"), inputs)
-        for name, attributes in DECISION_ATTRIBUTES.items():
-            of_decisions = [getattr(one, name) for _, one in self.decisions]
-            variables[name] = ("decision", np.array(of_decisions), attributes)
-        first_samples = np.array([k for k, _ in self.decisions], dtype=np.int64)
-        variables["first_sample"] = (
-            "decision",
-            first_samples,
-            {"long_name": "number of the first sample whose input was decided"},
-        )
-        return xr.Dataset(
+        variables["input"] = ("decision", "step", "driven"), inputs
+        return decision_dataset(
+            self.decisions,
             variables,
-            coords={
-                "time": (
-                    "decision",
-                    dt * first_samples,
-                    {"units": "s", "long_name": "time of the decision"},
-                ),
-                "output": names,
-                "driven": list(self.policy.driven),
-            },
-            attrs={"kind": self.kind, "n_applied": self.policy.n_applied},
+            CONTROL_FIELDS,
+            dt=dt,
+            names={"output": names, "driven": list(self.policy.driven)},
+            attributes={"kind": self.kind, "n_applied": self.policy.n_applied},
         )
 
 
