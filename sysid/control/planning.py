@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sysid.arrays import Array
+from sysid.design.candidates import clip_changes
 from sysid.errors import UserError
 
 #: Weight of the squared distance of a level from the present one in a quadratic program, in parts
@@ -92,14 +93,7 @@ class Problem:
 
         An input that begins outside moves towards its limits as fast as it may.
         """
-        clipped = np.clip(levels, self.low, self.high)
-        if np.isinf(self.rate).all():
-            return clipped
-        present = self.previous
-        for b, wanted in enumerate(clipped):
-            present = np.clip(wanted, present - self.rate, present + self.rate)
-            clipped[b] = present
-        return clipped
+        return clip_changes(levels, self.low, self.high, self.rate, self.previous)
 
     def tightened(self, margin: Array) -> Problem:
         """Return the problem with its output limits tightened by margins (T, m)."""
@@ -120,7 +114,7 @@ class Problem:
         """Return the cost of levels (B, q) that lead to outputs (T, m), with the least slacks."""
         inputs = self.inputs_of(levels)
         changes = np.diff(np.concatenate([self.previous[None], levels]), axis=0)
-        slack = self._violations(outputs)
+        slack = self.violations(outputs)
         total = np.sum(self.price * inputs + self.quadratic_price * np.square(inputs))
         total += np.sum(self.weight * np.square(outputs - self.reference))
         total += np.sum(self.change_price * np.square(changes))
@@ -129,7 +123,7 @@ class Problem:
             total += self.own_cost.value(outputs, inputs)
         return float(total)
 
-    def _violations(self, outputs: Array) -> Array:
+    def violations(self, outputs: Array) -> Array:
         """Return the least slacks (T, number of limited outputs) of outputs (T, m)."""
         chosen = list(self.limited)
         below = self.lower[:, chosen] - outputs[:, chosen]
@@ -368,8 +362,8 @@ def _expected_cost(
 ) -> float:
     """Return the cost of a solution by the quadratic program, without the damping."""
     linearised = plan.mean + to_outputs @ moves
-    before = problem._violations(plan.mean)
-    after = problem._violations(linearised)
+    before = problem.violations(plan.mean)
+    after = problem.violations(linearised)
     change = g @ moves + 0.5 * moves @ H @ moves
     penalty = np.sum(after + np.square(after)) - np.sum(before + np.square(before))
     return float(plan.cost + change + problem.violation * penalty)

@@ -96,14 +96,29 @@ class InputLimits:
 
         Where the wanted value is too far away, the input moves towards it as fast as it may.
         """
-        clipped = np.clip(values, self.low, self.high)
-        if self.rate == inf:
-            return clipped
-        present = previous
-        for k, value in enumerate(clipped):
-            present = float(np.clip(value, present - self.rate, present + self.rate))
-            clipped[k] = present
+        return clip_changes(values, self.low, self.high, self.rate, previous)
+
+
+def clip_changes(
+    values: Array,
+    low: float | Array,
+    high: float | Array,
+    rate: float | Array,
+    previous: float | Array,
+) -> Array:
+    """Return the values (n,) or (n, q) within limits, and within `rate` of the value before.
+
+    The value before the first one is `previous`. Where a wanted value is too far away, the result
+    moves towards it as fast as it may.
+    """
+    clipped = np.clip(values, low, high)
+    if np.isinf(rate).all():
         return clipped
+    present = previous
+    for k, wanted in enumerate(clipped):
+        present = np.clip(wanted, present - rate, present + rate)
+        clipped[k] = present
+    return clipped
 
 
 class StretchClass(ABC):

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from sysid.arrays import Array, check_whole, matrix, vector
 from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass
-from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput, project
+from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput
 from sysid.errors import UserError, UserTypeError
 from sysid.identification import Identification
 from sysid.identified import IdentifiedModel
@@ -22,7 +22,7 @@ from sysid.narx.lags import Narx
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
-from sysid.simulation.spread import variance_along
+from sysid.simulation.spread import project, variance_along
 from sysid.simulation.validation import Z_95
 
 # Regressors that stand for the region by default, and decisions whose candidates visited them.

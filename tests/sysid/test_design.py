@@ -27,12 +27,11 @@ from sysid import (
     free_run,
     identify,
 )
-from sysid.design.criteria import project
 from sysid.errors import UserError, UserTypeError
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
-from sysid.simulation.spread import variance_along
+from sysid.simulation.spread import project, variance_along
 
 CLASSES = (RandomSteps(), RandomWaves(), RandomRamps(), RandomNoise(), RandomSwitches())
 LIMITS = {"u": (-1.0, 2.0)}
