@@ -14,7 +14,7 @@ from experiments.plant.decisions import Variable, decision_dataset
 from simulators import Controller, Excitation, Sample, System
 from sysid import DesignCriterion, DesignedInput, Identification, InformationGain, InformativeInput
 from sysid.arrays import Array
-from sysid.design.candidates import InputLimits
+from sysid.design.candidates import InputLimits, check_ascending
 from sysid.errors import UserError
 from sysid.model.description import describe
 
@@ -46,11 +46,7 @@ class Informative(Excitation):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, values in (self.output_limits or {}).items():
-            if len(values) != 2 or not values[0] < values[1]:
-                raise UserError(
-                    f"output_limits of {name!r}: expected [low, high] with low < high, got "
-                    f"{list(values)}"
-                )
+            check_ascending(name, values)
         self.limits()
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:

@@ -15,6 +15,7 @@ from simulators import Controller, Sample, SetPoint, System
 from simulators.controllers import Reference
 from sysid import ControlDecision, Identification, PredictiveControl, Situation
 from sysid.arrays import Array, check_whole
+from sysid.control.predictive import OUTPUT_SETTINGS
 from sysid.errors import UserError
 from sysid.gp.rules import Learning
 
@@ -218,7 +219,7 @@ class ControlRun:
         """Raise UserError if the policy names what is neither a signal nor a forecast."""
         policy = self.policy
         title = type(system).__name__
-        for kind in ("output_limits", "tracking", "max_standard_deviation", "max_error"):
+        for kind in OUTPUT_SETTINGS:
             unknown = [name for name in getattr(policy, kind) or {} if name not in self._outputs]
             if unknown:
                 raise UserError(

@@ -153,7 +153,7 @@ class QuadraticProgram:
                 "predictive control needs CasADi, which is not installed; install the extra "
                 '[control]: pip install "sysid-online-gp[control]"'
             ) from None
-        if not casadi.has_conic(plugin):
+        if not isinstance(plugin, str) or not casadi.has_conic(plugin):
             raise UserError(
                 f"PredictiveControl: this CasADi has no solver {plugin!r} for quadratic programs; "
                 "take daqp, piqp, highs or qpoases"
@@ -162,6 +162,10 @@ class QuadraticProgram:
         self._plugin = plugin
         self._solvers: dict[tuple[int, int, int], tuple[Any, ...]] = {}
         self._own_costs: dict[tuple[Any, ...], Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuadraticProgram:
+        """Return one without solvers: CasADi makes them again when they are needed."""
+        return QuadraticProgram(self._plugin)
 
     def own_cost(
         self,

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from sysid.arrays import Array, check_whole, matrix, vector
-from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass
+from sysid.arrays import Array, as_number, check_whole, matrix, vector
+from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass, check_ascending
 from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput
 from sysid.errors import UserError, UserTypeError
 from sysid.identification import Identification
@@ -164,20 +164,23 @@ class InformativeInput:
                 "InformativeInput: expected a sysid.DesignCriterion as criterion, got "
                 f"{self.criterion!r}"
             )
-        if not self.classes or not all(isinstance(kind, StretchClass) for kind in self.classes):
+        classes = self.classes if isinstance(self.classes, Sequence) else ()
+        if not classes or not all(isinstance(kind, StretchClass) for kind in classes):
             raise UserTypeError(
                 f"InformativeInput: expected classes of candidates, got {self.classes!r}"
             )
-        if not 0 <= self.probability < 1:
+        if not 0 <= as_number(self.probability) < 1:
             raise UserError(
                 "InformativeInput: expected a probability of at least 0 and below 1, got "
                 f"{self.probability!r}"
             )
-        for name, (low, high) in self.output_limits.items():
-            if not low < high:
-                raise UserError(
-                    f"output_limits of {name!r}: expected low < high, got {low}, {high}"
-                )
+        if not isinstance(self.output_limits, Mapping):
+            raise UserTypeError(
+                "InformativeInput: expected output_limits as a mapping from names of outputs, got "
+                f"{self.output_limits!r}"
+            )
+        for name, values in self.output_limits.items():
+            check_ascending(name, values)
 
     def next(
         self,

@@ -441,6 +441,11 @@ def test_errors_of_the_function_move_a_plan_as_in_a_simulation(model):
     [
         ({"limits": {}}, "at least one input"),
         ({"limits": {"u": (1.0, 1.0)}}, "limits of 'u'.*low < high"),
+        ({"output_limits": {"y": (0.0, None)}}, r"low < high, got \[0.0, None\]"),
+        ({"output_limits": {"y": 1.0}}, "low < high, got 1.0"),
+        ({"output_limits": None}, "expected output_limits as a mapping .* got None"),
+        ({"probability": "low"}, "a probability of at least 0 and below 1, got 'low'"),
+        ({"classes": 3}, "classes of candidates, got 3"),
         ({"limits": {"u": (0.0, np.inf)}}, "finite limits"),
         ({"limits": {"u": (0.0, 1.0, 0.0)}}, "rate above 0"),
         ({"limits": {"u": "01"}}, r"expected \(low, high\)"),
