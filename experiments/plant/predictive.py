@@ -14,7 +14,7 @@ from experiments.plant.decisions import Variable, decision_dataset
 from simulators import Controller, Sample, SetPoint, System
 from simulators.controllers import Reference
 from sysid import ControlDecision, Identification, PredictiveControl, Situation
-from sysid.arrays import Array, check_whole
+from sysid.arrays import Array, as_number, check_whole
 from sysid.control.predictive import OUTPUT_SETTINGS
 from sysid.errors import UserError
 from sysid.gp.rules import Learning
@@ -43,16 +43,17 @@ class Predictive(Controller):
     policy : PredictiveControl
         What decides; each simulation begins with a copy of it.
     fallback : Controller, optional
-        Decides where the policy does not; it drives the same inputs. None: the inputs are held.
+        Decides where the policy does not; it drives the same inputs. None: the inputs are held,
+        before ``policy.start`` in the middle of their ranges.
         While the policy decides, the fallback follows the applied inputs (`Controller.track`), so
         that it takes over without a jump.
     schedule : SetPoint, optional
         Whose references (`SetPoint.references`) are signals of the forecast; None: those of the
         fallback.
     probing : mapping of str to float, optional
-        Amplitudes of a random binary signal that is added to the inputs of the fallback before
-        ``policy.start``, by input [unit of the input]. Without it the model may not learn what the
-        inputs do: the fallback computes them from the outputs.
+        Amplitudes of a random binary signal that is added before ``policy.start`` to the inputs
+        of the fallback, or to held inputs, by input [unit of the input]. Without it the model may
+        not learn what the inputs do: the fallback computes them from the outputs.
     probing_hold : int
         Samples for which this signal keeps its sign.
     forecast_error : float
@@ -99,12 +100,18 @@ class Predictive(Controller):
                 f"controller.probing names {unknown}, the planned inputs are "
                 f"{list(self.policy.driven)}"
             )
+        for name, amplitude in (self.probing or {}).items():
+            if not 0 <= as_number(amplitude) < np.inf:
+                raise UserError(
+                    f"controller.probing: expected an amplitude of {name} of at least 0, got "
+                    f"{amplitude!r}"
+                )
         check_whole(self.probing_hold, 1, "controller.probing_hold")
-        if not 0 <= self.forecast_error < np.inf:
+        if not 0 <= as_number(self.forecast_error) < np.inf:
             raise UserError(
                 f"controller.forecast_error: expected at least 0, got {self.forecast_error!r}"
             )
-        if not 0 < self.forecast_error_time < np.inf:
+        if not 0 < as_number(self.forecast_error_time) < np.inf:
             raise UserError(
                 "controller.forecast_error_time: expected a time above 0 s, got "
                 f"{self.forecast_error_time!r}"
@@ -136,10 +143,7 @@ class Predictive(Controller):
     def control(self, time: float, output: Sequence[float], state: Memory) -> tuple[Memory, Memory]:
         """Return the inputs of the fallback, as nobody has told a model."""
         if self.fallback is None:
-            middles = []
-            for limits in self.policy.inputs.values():
-                middles.append(0.5 * (limits.low + limits.high))
-            return tuple(middles), ()
+            return tuple(limits.middle for limits in self.policy.inputs.values()), ()
         inputs, state = self.fallback.control(time, output, state)
         by_name = dict(zip(self.fallback.inputs_driven, inputs, strict=True))
         return tuple(by_name[name] for name in self.inputs_driven), state
@@ -308,18 +312,19 @@ class ControlRun:
                 by_name = dict(zip(settings.inputs_driven, inputs, strict=True))
                 applied = [by_name[name] for name in settings.fallback.inputs_driven]
                 state = settings.fallback.track(time, read, state, applied)
+        elif time < self.policy.start:
+            inputs, state = settings.control(time, read, state)
+            inputs = self._probe(inputs)
         elif settings.fallback is None and self._past_inputs:
             columns = [self._inputs.index(name) for name in settings.inputs_driven]
             inputs = tuple(self._past_inputs[-1][column] for column in columns)
         else:
             inputs, state = settings.control(time, read, state)
-            if time < self.policy.start:
-                inputs = self._probe(inputs)
         self._remember(inputs)
         return inputs, state
 
     def _probe(self, inputs: Sequence[float]) -> tuple[float, ...]:
-        """Return the inputs of the fallback with the probing signal, within their limits."""
+        """Return inputs of the fallback, or held ones, with the probing signal in their limits."""
         number = len(self._past_inputs) // self.settings.probing_hold
         probed = []
         for i, (name, value) in enumerate(zip(self.settings.inputs_driven, inputs, strict=True)):

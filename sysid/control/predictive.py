@@ -479,7 +479,7 @@ class PredictiveControl:
         previous = []
         for name, limits in self.inputs.items():
             past = situation.inputs.get(name, np.zeros(0))
-            previous.append(past[-1] if len(past) else 0.5 * (limits.low + limits.high))
+            previous.append(past[-1] if len(past) else limits.middle)
         return np.array(previous, dtype=np.float64)
 
     def _check_outputs(self, names: Sequence[str]) -> None:
