@@ -98,7 +98,7 @@ class Policy(Protocol):
         """Samples of a decision that are applied before the next one."""
 
     def check(self, narx: Narx) -> None:
-        """Raise UserError if a model with these lags cannot serve the policy."""
+        """Raise UserError if a model with these lags, or what is installed, cannot serve."""
 
     def decide(
         self, identification: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
@@ -342,7 +342,11 @@ class PredictiveControl:
         return tuple(self.inputs)
 
     def check(self, narx: Narx) -> None:
-        """Raise UserError if a model with these lags cannot plan the inputs over the horizon."""
+        """Raise UserError if a model with these lags cannot plan the inputs over the horizon.
+
+        It is also raised if CasADi or the solver is missing, which the first plan would find late.
+        """
+        self._quadratic_program()
         check_driven(narx, self.driven)
         longest = max(narx.without_linear().largest_lag(name) for name in self.driven)
         if self.horizon < longest:
@@ -556,7 +560,7 @@ class PredictiveControl:
         return program.own_cost(self._own_function, names, self.driven, signals, self.horizon)
 
     def _quadratic_program(self) -> QuadraticProgram:
-        """Return what solves the quadratic programs; it is made at the first decision."""
+        """Return what solves the quadratic programs; it is made when it is first needed."""
         if self._program is None:
             self._program = QuadraticProgram(self.solver)
         return self._program

@@ -241,6 +241,7 @@ def test_all_samples_before_a_decision_are_learned():
         (["controller.probing={mass_flow: much}"], "amplitude of mass_flow of at least 0, got 'mu"),
         (["controller.policy.cost=no_such_module.cost"], "there is no function no_such_module"),
         (["controller.policy.price={mass_flow: energy}"], "coming values of 'energy'"),
+        (["controller.policy.solver=ipopt"], "has no solver 'ipopt'"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, options, message):

@@ -452,3 +452,5 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "casadi", None)
     with pytest.raises(UserError, match=r"install the extra \[control\]"):
         decide(policy())
+    with pytest.raises(UserError, match=r"install the extra \[control\]"):
+        policy().check(Narx({"y": 1}, {"u": 1}))
