@@ -6,19 +6,18 @@ from collections.abc import Iterator
 import numpy as np
 
 import sysid
-from experiments.benchmark.dictionary import narx_samples
 from experiments.benchmark.harness import Plan, Row, row
-from sysid.narx.lags import Target
+from experiments.benchmark.linear_part import STREAM_NOISE_VARIANCE, stream_with_linear_part
 
-HORIZON = 96  # samples of a plan: a day of a building
-MOVES = 4  # samples for which the planned input is held
-N_LEARNED = 1500  # samples that the model has learned
+PLAN_HORIZON = 96  # samples of a plan: a day of a building
+SAMPLES_PER_MOVE = 4  # for which the planned input is held
+N_LEARNED_BEFORE_CONTROL = 1500  # samples that the model has learned
 N_DECISIONS = 60  # that are measured
-N_FIRST = 5  # decisions before them, which make the solver
-COLUMNS = {"y": 0, "u1": 3, "u2": 6}  # of the signals among the regressors of `narx_samples`
-N_LAGS = 3  # of each signal in the Gaussian process: 9 features
-N_LINEAR_LAGS = 24  # of each signal in the linear part: 72 features
-NOISE_VARIANCE = 1e-2  # over the signal variance
+N_WARM_UP_DECISIONS = 5  # before them, which make the solver
+N_CONTROL_LINEAR_LAGS = 24  # of each signal in the linear part: 72 features
+N_SITUATION_SAMPLES = 200  # past samples that a decision gets
+SAMPLES_PER_LIMIT = 24  # for which the lower limit of the output keeps its value
+LOWER_LIMITS = (-1.5, -0.5)  # of the output, in turns
 MS_PER_S = 1e3
 
 
@@ -36,23 +35,26 @@ def predictive_control(plan: Plan) -> Iterator[Row]:
     signals, model = _learned(plan)
     policy = sysid.PredictiveControl(
         {"u1": (-2.0, 2.0)},
-        horizon=HORIZON,
-        moves=MOVES,
+        horizon=PLAN_HORIZON,
+        moves=SAMPLES_PER_MOVE,
         output_limits={"y": ("low", 2.0)},
         price={"u1": 1.0},
         violation=10.0,
     )
-    outputs = signals["y"][-200:].tolist()
-    inputs = signals["u1"][-200:-1].tolist()
-    others = signals["u2"][-200:]
+    n_past = N_SITUATION_SAMPLES
+    outputs = signals["y"][-n_past:].tolist()
+    inputs = signals["u1"][-n_past:-1].tolist()
+    others = signals["u2"][-n_past:]
+    n_coming = PLAN_HORIZON + 1
     seconds = []
-    for k in range(N_FIRST + N_DECISIONS):
-        coming = np.resize(others, HORIZON + 1)
-        low = np.where((k + np.arange(HORIZON + 1)) // 24 % 2, -0.5, -1.5)
+    for k in range(N_WARM_UP_DECISIONS + N_DECISIONS):
+        coming = np.resize(others, n_coming)
+        is_high = (k + np.arange(n_coming)) // SAMPLES_PER_LIMIT % 2
+        low = np.array(LOWER_LIMITS)[is_high]
         situation = sysid.Situation(
             float(k),
-            {"y": np.array(outputs[-200:])},
-            {"u1": np.array(inputs[-199:]), "u2": others[:199]},
+            {"y": np.array(outputs[-n_past:])},
+            {"u1": np.array(inputs[1 - n_past :]), "u2": others[:-1]},
         )
         began = time.perf_counter()
         decision = policy.decide(model, situation, {"u2": coming, "low": low})
@@ -61,36 +63,26 @@ def predictive_control(plan: Plan) -> Iterator[Row]:
         predictor = sysid.ModelPredictor(model, situation, {"u2": coming}, ["u1"])
         mean = predictor.linearise(np.array([[inputs[-1]]])).mean
         outputs.append(float(mean[0, 0]))
-    measured = MS_PER_S * np.array(seconds[N_FIRST:])
-    name = f"N={plan.budget} horizon {HORIZON}, {HORIZON // MOVES} moves"
+    measured = MS_PER_S * np.array(seconds[N_WARM_UP_DECISIONS:])
+    n_moves = PLAN_HORIZON // SAMPLES_PER_MOVE
+    name = f"N={plan.budget} horizon {PLAN_HORIZON}, {n_moves} moves"
     yield row(f"{name}: median decision", float(np.median(measured)), "ms", target="<= 20")
     yield row(f"{name}: largest decision", float(measured.max()), "ms", target="<= 500")
 
 
 def _learned(plan: Plan) -> tuple[dict[str, np.ndarray], sysid.Model]:
     """Return samples, and the model that has learned them."""
-    samples = narx_samples(N_LEARNED, noise_variance=NOISE_VARIANCE, seed=plan.seed)
-    signals = {
-        name: np.ascontiguousarray(samples.inputs[:, column]) for name, column in COLUMNS.items()
-    }
-    narx = sysid.Narx({"y": N_LAGS}, {"u1": N_LAGS, "u2": N_LAGS}, predict=Target.value)
-    narx = narx.with_linear(dict.fromkeys(COLUMNS, N_LINEAR_LAGS))
-    rows = narx.regressors(signals)
-    kernel = sysid.WithLinearPart(
-        sysid.SquaredExponential(1.0, [3.0] * (N_LAGS * len(COLUMNS))),
-        sysid.StableSpline(
-            [N_LINEAR_LAGS] * len(COLUMNS), [0.1] * len(COLUMNS), [3.0] * len(COLUMNS)
-        ),
+    stream = stream_with_linear_part(
+        N_LEARNED_BEFORE_CONTROL, N_CONTROL_LINEAR_LAGS, seed=plan.seed
     )
     relevance = sysid.MeanRelevance()
     gp = sysid.OnlineGP(
-        kernel,
-        noise_variance=NOISE_VARIANCE,
+        stream.kernel,
+        noise_variance=STREAM_NOISE_VARIANCE,
         budget=plan.budget,
         learning="every_sample",
         acceptance=sysid.ExceedsMinimum(relevance),
         reduction=relevance,
     )
-    gp.update_many(rows.regressor, rows.target)
-    scaling = sysid.AffineMap.identity(narx.n_features)
-    return signals, sysid.Model(narx, scaling, sysid.ZeroMean(), gp)
+    gp.update_many(stream.rows.regressor, stream.rows.target)
+    return stream.signals, stream.model(gp)

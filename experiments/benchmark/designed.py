@@ -10,19 +10,19 @@ import sysid
 from experiments.benchmark.harness import Job, Plan, Row, interleave, row
 from sysid.arrays import Array
 
-HORIZON = 50  # samples of a candidate
-N_CANDIDATES = 30
+TIMED_HORIZON = 50  # samples of a candidate
+N_TIMED_CANDIDATES = 30  # stretches that a decision compares
 N_ROUNDS = 3  # decisions in each repetition of the plan
 MIN_SAMPLES = 300  # that the model has learned before, and four for each point
 PUMP_LEVELS = simulators.APRBS(
     low=-2.0, high=2.0, shortest_hold=12.0, longest_hold=100.0, offset=3.0
 )  # V, s
-LEVEL_LIMITS = (0.5, 9.5)  # V
+TIMED_LEVEL_LIMITS = (0.5, 9.5)  # V
 MAX_DECISION_MS = 20  # largest median time of a decision
 REFERENCE_SIZE = 300  # rows of the matrix whose factorisation tells how busy the machine is
 N_REFERENCE_FACTORS = 10  # factorisations in one run
 
-CRITERIA: tuple[sysid.DesignCriterion, ...] = (
+TIMED_CRITERIA: tuple[sysid.DesignCriterion, ...] = (
     sysid.InformationGain(),
     sysid.VarianceReduction(),
     sysid.SpaceFilling(),
@@ -37,12 +37,12 @@ def informative_input(plan: Plan) -> Iterator[Row]:
     """
     identification, outputs, inputs = _learned_tanks(plan)
     jobs = {"reference": Job(_factorise)}
-    for criterion in CRITERIA:
-        for limits in ({}, {"level": LEVEL_LIMITS}):
+    for criterion in TIMED_CRITERIA:
+        for limits in ({}, {"level": TIMED_LEVEL_LIMITS}):
             design = sysid.InformativeInput(
                 {"pump_voltage": (1.0, 5.0)},
-                horizon=HORIZON,
-                n_candidates=N_CANDIDATES,
+                horizon=TIMED_HORIZON,
+                n_candidates=N_TIMED_CANDIDATES,
                 criterion=criterion,
                 output_limits=limits,
                 seed=plan.seed,

@@ -11,19 +11,20 @@ from pathlib import Path
 import numpy as np
 
 import sysid
-from experiments.benchmark.dictionary import NEVER, narx_samples, rewinder
+from experiments.benchmark.dictionary import NEVER, rewinder
 from experiments.benchmark.harness import Job, Plan, Row, interleave, ratio, timed
+from experiments.benchmark.linear_part import (
+    STREAM_NOISE_VARIANCE,
+    StreamWithLinearPart,
+    stream_with_linear_part,
+)
 from sysid.export.c_file import COMPILERS
-from sysid.narx.lags import LagRows, Target
 
-N_LEARNED = 500  # samples that one run learns
-N_FIRST = 1000  # samples that the model has learned before
-COLUMNS = {"y": 0, "u1": 3, "u2": 6}  # of the signals among the regressors of `narx_samples`
-N_LAGS = 3  # of each signal in the Gaussian process: 9 features
-N_LINEAR_LAGS = 8  # of each signal in the linear part: 24 features
-NOISE_VARIANCE = 1e-2  # over the signal variance
+N_TIMED_SAMPLES = 500  # samples that one run learns
+N_LEARNED_BEFORE = 1000  # samples that the model has learned before
+N_EXPORTED_LINEAR_LAGS = 8  # of each signal in the linear part: 24 features
 US_PER_S = 1e6
-OPTIONS = ("-O3", "-march=native")  # of the compiler: numba also compiles for this processor
+COMPILER_OPTIONS = ("-O3", "-march=native")  # numba also compiles for this processor
 
 #: Calls a model for many samples, so that no time of Python is measured.
 DRIVER = """\
@@ -61,33 +62,23 @@ def exported_c(plan: Plan) -> Iterator[Row]:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return
-    samples = narx_samples(N_FIRST + N_LEARNED, noise_variance=NOISE_VARIANCE, seed=plan.seed)
-    signals = {
-        name: np.ascontiguousarray(samples.inputs[:, column]) for name, column in COLUMNS.items()
-    }
-    narx = sysid.Narx({"y": N_LAGS}, {"u1": N_LAGS, "u2": N_LAGS}, predict=Target.value)
-    narx = narx.with_linear(dict.fromkeys(COLUMNS, N_LINEAR_LAGS))
-    rows = narx.regressors(signals)
+    stream = stream_with_linear_part(
+        N_LEARNED_BEFORE + N_TIMED_SAMPLES, N_EXPORTED_LINEAR_LAGS, seed=plan.seed
+    )
     for name, insertion in (("all are candidates", sysid.Always()), ("no candidates", NEVER)):
-        model = _model(narx, plan.budget, rows, insertion)
+        model = _model(stream, plan.budget, insertion)
         with tempfile.TemporaryDirectory() as folder:
             compiled = Compiled(model, Path(folder), compiler)
-            yield from _compare(model, compiled, f"N={plan.budget} {name}", signals, rows, plan)
+            yield from _compare(model, compiled, f"N={plan.budget} {name}", stream, plan)
 
 
-def _model(narx: sysid.Narx, budget: int, rows: LagRows, insertion: sysid.Insertion) -> sysid.Model:
+def _model(stream: StreamWithLinearPart, budget: int, insertion: sysid.Insertion) -> sysid.Model:
     """Return a model that has learned the first rows, and then follows an insertion rule."""
-    kernel = sysid.WithLinearPart(
-        sysid.SquaredExponential(1.0, [3.0] * (N_LAGS * len(COLUMNS))),
-        sysid.StableSpline(
-            [N_LINEAR_LAGS] * len(COLUMNS), [0.1] * len(COLUMNS), [3.0] * len(COLUMNS)
-        ),
-    )
     relevance = sysid.MeanRelevance()
     learned, gp = (
         sysid.OnlineGP(
-            kernel,
-            noise_variance=NOISE_VARIANCE,
+            stream.kernel,
+            noise_variance=STREAM_NOISE_VARIANCE,
             budget=budget,
             learning="every_sample",
             insertion=rule,
@@ -98,10 +89,11 @@ def _model(narx: sysid.Narx, budget: int, rows: LagRows, insertion: sysid.Insert
         )
         for rule in (sysid.Always(), insertion)
     )
-    learned.update_many(rows.regressor[:N_FIRST], rows.target[:N_FIRST])
+    first = slice(N_LEARNED_BEFORE)
+    learned.update_many(stream.rows.regressor[first], stream.rows.target[first])
     state = learned.state()
     gp.restore(state, state["counts"].tolist())
-    return sysid.Model(narx, sysid.AffineMap.identity(narx.n_features), sysid.ZeroMean(), gp)
+    return stream.model(gp)
 
 
 class Compiled:
@@ -110,7 +102,7 @@ class Compiled:
     def __init__(self, model: sysid.Model, folder: Path, compiler: str) -> None:
         exported = sysid.export_c(model, folder / "plant.c", learn=True)
         (folder / "driver.c").write_text(DRIVER, encoding="utf-8")
-        options = ["-std=c99", *OPTIONS, "-shared", "-fPIC", "-o", "driver.so"]
+        options = ["-std=c99", *COMPILER_OPTIONS, "-shared", "-fPIC", "-o", "driver.so"]
         subprocess.run([compiler, *options, "driver.c", "-lm"], cwd=folder, check=True)
         self._library = ctypes.CDLL(str(folder / "driver.so"))
         self._state = np.zeros(exported.state_bytes, dtype=np.uint8)
@@ -130,13 +122,13 @@ def _compare(
     model: sysid.Model,
     compiled: Compiled,
     name: str,
-    signals: dict[str, np.ndarray],
-    rows: LagRows,
+    stream: StreamWithLinearPart,
     plan: Plan,
 ) -> Iterator[Row]:
     """Time predictions and learning of the samples after the first ones."""
-    x = np.ascontiguousarray(rows.regressor[N_FIRST:])
-    targets = rows.target[N_FIRST:]
+    signals = stream.signals
+    x = np.ascontiguousarray(stream.rows.regressor[N_LEARNED_BEFORE:])
+    targets = stream.rows.target[N_LEARNED_BEFORE:]
     y = signals["y"][-len(targets) :].copy()
     u = np.stack([signals["u1"], signals["u2"]], axis=1)[-len(targets) :].copy()
     n = len(targets)

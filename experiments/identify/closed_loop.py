@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # of the target, with which the samples tell what the input does.
 MAX_EFFECT_ERROR = 0.3
 
+# Fraction of the variance of a regressor below which what others leave unexplained is rounding.
+LEAST_UNEXPLAINED_SHARE = 1e-20
+
 
 def effect_error(
     regressors: NDArray[np.float64], column: int, noise_variance: float, target_std: float
@@ -52,7 +55,7 @@ def effect_error(
     variance = float(x.var())
     if variance == 0 or target_std == 0:
         return np.inf, 0.0
-    rounding = len(x) * variance * 1e-20
+    rounding = len(x) * variance * LEAST_UNEXPLAINED_SHARE
     standard_error = np.sqrt(noise_variance / max(squares, rounding))
     return standard_error * np.sqrt(variance) / target_std, squares / (len(x) * variance)
 

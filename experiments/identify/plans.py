@@ -55,8 +55,8 @@ def describe_control(plan: xr.Dataset, trajectory: xr.Dataset) -> dict[str, Any]
     """Return how inputs were planned by a predictive controller, in numbers.
 
     ``outside`` is, for each planned output, the fraction of the samples beyond its limits, of all
-    samples for which a plan was applied. ``error`` is the root mean
-    square error of these plans one sample ahead, and of the last sample before the next decision.
+    samples for which a plan was applied. ``error`` is the root mean square error of these plans
+    one sample ahead, and of the last sample before the next decision.
     """
     reasons, counts = np.unique(
         [text for text in plan["reason"].values if text], return_counts=True

@@ -6,15 +6,15 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from experiments.plant.decisions import Variable, decision_dataset
 from simulators import Controller, Excitation, Sample, System
 from sysid import DesignCriterion, DesignedInput, Identification, InformationGain, InformativeInput
 from sysid.arrays import Array
-from sysid.design.candidates import InputLimits
+from sysid.design.candidates import InputLimits, check_ascending
 from sysid.errors import UserError
 from sysid.model.description import describe
 
@@ -46,11 +46,7 @@ class Informative(Excitation):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, values in (self.output_limits or {}).items():
-            if len(values) != 2 or not values[0] < values[1]:
-                raise UserError(
-                    f"output_limits of {name!r}: expected [low, high] with low < high, got "
-                    f"{list(values)}"
-                )
+            check_ascending(name, values)
         self.limits()
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
@@ -128,8 +124,8 @@ def check_design(design: Mapping[str, Informative], system: System, *, is_driven
 #: why nothing is planned at the beginning of another record of a plant whose model is known
 TOO_FEW_SAMPLES = "the record has fewer samples than the longest lag"
 
-#: Attributes of what is stored of each decision.
-DECISION_ATTRIBUTES = {
+#: Fields of a decision that are stored, and their attributes.
+DESIGN_FIELDS = {
     "gain": {"long_name": "gain of the plan"},
     "outside": {"units": "1", "long_name": "expected fraction of samples beyond output limits"},
     "n_refused": {"long_name": "better candidates whose outputs would leave their limits"},
@@ -266,31 +262,17 @@ class DesignRun:
             stretch = np.column_stack([designed.inputs[name] for name in self.names])
             inputs[i, : len(stretch)] = stretch
         dimensions = ("decision", "step", "output")
-        variables: dict[str, Any] = {
+        variables: dict[str, Variable] = {
             f"planned_{name}": (dimensions, values) for name, values in planned.items()
         }
         variables["input"] = (("decision", "applied", "designed"), inputs)
-        for name, attributes in DECISION_ATTRIBUTES.items():
-            of_decisions = [getattr(designed, name) for _, designed in kept]
-            variables[name] = ("decision", np.array(of_decisions), attributes)
-        first_samples = np.array([k for k, _ in kept], dtype=np.int64)
-        variables["first_sample"] = (
-            "decision",
-            first_samples,
-            {"long_name": "number of the first sample whose input was decided"},
-        )
-        return xr.Dataset(
+        return decision_dataset(
+            kept,
             variables,
-            coords={
-                "time": (
-                    "decision",
-                    dt * first_samples,
-                    {"units": "s", "long_name": "time of the decision"},
-                ),
-                "output": names,
-                "designed": list(self.names),
-            },
-            attrs={
+            DESIGN_FIELDS,
+            dt=dt,
+            names={"output": names, "designed": list(self.names)},
+            attributes={
                 "kind": self.kind,
                 "criterion": describe(self._informative.criterion),
                 "output_limits": json.dumps(dict(self.output_limits)),

@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from experiments.plant.decisions import Variable, decision_dataset
 from simulators import Controller, Sample, SetPoint, System
 from simulators.controllers import Reference
 from sysid import ControlDecision, Identification, PredictiveControl, Situation
-from sysid.arrays import Array, check_whole
+from sysid.arrays import Array, as_number, check_whole
+from sysid.control.predictive import OUTPUT_SETTINGS
 from sysid.errors import UserError
 from sysid.gp.rules import Learning
 
@@ -42,16 +43,17 @@ class Predictive(Controller):
     policy : PredictiveControl
         What decides; each simulation begins with a copy of it.
     fallback : Controller, optional
-        Decides where the policy does not; it drives the same inputs. None: the inputs are held.
+        Decides where the policy does not; it drives the same inputs. None: the inputs are held,
+        before ``policy.start`` in the middle of their ranges.
         While the policy decides, the fallback follows the applied inputs (`Controller.track`), so
         that it takes over without a jump.
     schedule : SetPoint, optional
         Whose references (`SetPoint.references`) are signals of the forecast; None: those of the
         fallback.
     probing : mapping of str to float, optional
-        Amplitudes of a random binary signal that is added to the inputs of the fallback before
-        ``policy.start``, by input [unit of the input]. Without it the model may not learn what the
-        inputs do: the fallback computes them from the outputs.
+        Amplitudes of a random binary signal that is added before ``policy.start`` to the inputs
+        of the fallback, or to held inputs, by input [unit of the input]. Without it the model may
+        not learn what the inputs do: the fallback computes them from the outputs.
     probing_hold : int
         Samples for which this signal keeps its sign.
     forecast_error : float
@@ -98,12 +100,18 @@ class Predictive(Controller):
                 f"controller.probing names {unknown}, the planned inputs are "
                 f"{list(self.policy.driven)}"
             )
+        for name, amplitude in (self.probing or {}).items():
+            if not 0 <= as_number(amplitude) < np.inf:
+                raise UserError(
+                    f"controller.probing: expected an amplitude of {name} of at least 0, got "
+                    f"{amplitude!r}"
+                )
         check_whole(self.probing_hold, 1, "controller.probing_hold")
-        if not 0 <= self.forecast_error < np.inf:
+        if not 0 <= as_number(self.forecast_error) < np.inf:
             raise UserError(
                 f"controller.forecast_error: expected at least 0, got {self.forecast_error!r}"
             )
-        if not 0 < self.forecast_error_time < np.inf:
+        if not 0 < as_number(self.forecast_error_time) < np.inf:
             raise UserError(
                 "controller.forecast_error_time: expected a time above 0 s, got "
                 f"{self.forecast_error_time!r}"
@@ -135,20 +143,27 @@ class Predictive(Controller):
     def control(self, time: float, output: Sequence[float], state: Memory) -> tuple[Memory, Memory]:
         """Return the inputs of the fallback, as nobody has told a model."""
         if self.fallback is None:
-            middles = []
-            for limits in self.policy.inputs.values():
-                middles.append(0.5 * (limits.low + limits.high))
-            return tuple(middles), ()
+            return tuple(limits.middle for limits in self.policy.inputs.values()), ()
         inputs, state = self.fallback.control(time, output, state)
         by_name = dict(zip(self.fallback.inputs_driven, inputs, strict=True))
         return tuple(by_name[name] for name in self.inputs_driven), state
 
 
-#: Attributes of what is stored of each decision.
-DECISION_ATTRIBUTES = {
+#: Fields of a decision that are stored, and their attributes.
+CONTROL_FIELDS = {
     "cost": {"long_name": "cost of the plan"},
     "n_iterations": {"long_name": "quadratic programs solved"},
     "reason": {"long_name": "why the fallback decided"},
+}
+
+#: Fields of a decision that have a value for each step and output, and their attributes.
+PLANNED_FIELDS: dict[str, dict[str, str]] = {
+    "mean": {},
+    "low": {},
+    "high": {},
+    "lower": {"long_name": "lower limit of the output"},
+    "upper": {"long_name": "upper limit of the output"},
+    "margin": {"long_name": "by which the limits were tightened"},
 }
 
 
@@ -208,7 +223,7 @@ class ControlRun:
         """Raise UserError if the policy names what is neither a signal nor a forecast."""
         policy = self.policy
         title = type(system).__name__
-        for kind in ("output_limits", "tracking", "max_standard_deviation", "max_error"):
+        for kind in OUTPUT_SETTINGS:
             unknown = [name for name in getattr(policy, kind) or {} if name not in self._outputs]
             if unknown:
                 raise UserError(
@@ -297,18 +312,19 @@ class ControlRun:
                 by_name = dict(zip(settings.inputs_driven, inputs, strict=True))
                 applied = [by_name[name] for name in settings.fallback.inputs_driven]
                 state = settings.fallback.track(time, read, state, applied)
+        elif time < self.policy.start:
+            inputs, state = settings.control(time, read, state)
+            inputs = self._probe(inputs)
         elif settings.fallback is None and self._past_inputs:
             columns = [self._inputs.index(name) for name in settings.inputs_driven]
             inputs = tuple(self._past_inputs[-1][column] for column in columns)
         else:
             inputs, state = settings.control(time, read, state)
-            if time < self.policy.start:
-                inputs = self._probe(inputs)
         self._remember(inputs)
         return inputs, state
 
     def _probe(self, inputs: Sequence[float]) -> tuple[float, ...]:
-        """Return the inputs of the fallback with the probing signal, within their limits."""
+        """Return inputs of the fallback, or held ones, with the probing signal in their limits."""
         number = len(self._past_inputs) // self.settings.probing_hold
         probed = []
         for i, (name, value) in enumerate(zip(self.settings.inputs_driven, inputs, strict=True)):
@@ -385,61 +401,36 @@ class ControlRun:
         return errors
 
     def content(self, n_identified: int, dt: float) -> xr.Dataset:
-        """Return all decisions as a data set: decided, planned, predicted."""
+        """Return all decisions as a data set: decided, planned, predicted.
+
+        Parameters
+        ----------
+        n_identified
+            Does not matter: decisions after the identified part are those of the same model.
+        dt
+            Sampling time [s].
+        """
+        n_decisions = len(self.decisions)
         n_steps = self.policy.horizon
-        planned = [one for _, one in self.decisions if not one.reason]
-        names = list(planned[-1].output_names) if planned else []
-        shape = (len(self.decisions), n_steps, len(names))
-        kinds = ("mean", "low", "high", "lower", "upper", "margin")
-        of_kind = {kind: np.full(shape, np.nan, dtype=np.float32) for kind in kinds}
-        inputs = np.full((len(self.decisions), n_steps, len(self.policy.driven)), np.nan)
-        for i, (_, one) in enumerate(self.decisions):
-            if one.reason:
-                continue
-            for kind, values in of_kind.items():
+        planned = [(i, one) for i, (_, one) in enumerate(self.decisions) if not one.reason]
+        names = list(planned[-1][1].output_names) if planned else []
+        variables: dict[str, Variable] = {}
+        for kind, attributes in PLANNED_FIELDS.items():
+            values = np.full((n_decisions, n_steps, len(names)), np.nan, dtype=np.float32)
+            for i, one in planned:
                 values[i] = getattr(one, kind)
+            variables[f"planned_{kind}"] = ("decision", "step", "output"), values, attributes
+        inputs = np.full((n_decisions, n_steps, len(self.policy.driven)), np.nan)
+        for i, one in planned:
             inputs[i] = np.column_stack([one.inputs[name] for name in self.policy.driven])
-        dimensions = ("decision", "step", "output")
-        variables: dict[str, Any] = {
-            f"planned_{kind}": (dimensions, values) for kind, values in of_kind.items()
-        }
-        variables["planned_lower"] = (
-            dimensions,
-            of_kind["lower"],
-            {"long_name": "lower limit of the output"},
-        )
-        variables["planned_upper"] = (
-            dimensions,
-            of_kind["upper"],
-            {"long_name": "upper limit of the output"},
-        )
-        variables["planned_margin"] = (
-            dimensions,
-            of_kind["margin"],
-            {"long_name": "by which the limits were tightened"},
-        )
-        variables["input"] = (("decision", "applied", "driven"), inputs)
-        for name, attributes in DECISION_ATTRIBUTES.items():
-            of_decisions = [getattr(one, name) for _, one in self.decisions]
-            variables[name] = ("decision", np.array(of_decisions), attributes)
-        first_samples = np.array([k for k, _ in self.decisions], dtype=np.int64)
-        variables["first_sample"] = (
-            "decision",
-            first_samples,
-            {"long_name": "number of the first sample whose input was decided"},
-        )
-        return xr.Dataset(
+        variables["input"] = ("decision", "step", "driven"), inputs
+        return decision_dataset(
+            self.decisions,
             variables,
-            coords={
-                "time": (
-                    "decision",
-                    dt * first_samples,
-                    {"units": "s", "long_name": "time of the decision"},
-                ),
-                "output": names,
-                "driven": list(self.policy.driven),
-            },
-            attrs={"kind": self.kind, "n_applied": self.policy.n_applied},
+            CONTROL_FIELDS,
+            dt=dt,
+            names={"output": names, "driven": list(self.policy.driven)},
+            attributes={"kind": self.kind, "n_applied": self.policy.n_applied},
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sysid.arrays import Array
+from sysid.design.candidates import clip_changes
 from sysid.errors import UserError
 
 #: Weight of the squared distance of a level from the present one in a quadratic program, in parts
@@ -92,14 +93,7 @@ class Problem:
 
         An input that begins outside moves towards its limits as fast as it may.
         """
-        clipped = np.clip(levels, self.low, self.high)
-        if np.isinf(self.rate).all():
-            return clipped
-        present = self.previous
-        for b, wanted in enumerate(clipped):
-            present = np.clip(wanted, present - self.rate, present + self.rate)
-            clipped[b] = present
-        return clipped
+        return clip_changes(levels, self.low, self.high, self.rate, self.previous)
 
     def tightened(self, margin: Array) -> Problem:
         """Return the problem with its output limits tightened by margins (T, m)."""
@@ -120,7 +114,7 @@ class Problem:
         """Return the cost of levels (B, q) that lead to outputs (T, m), with the least slacks."""
         inputs = self.inputs_of(levels)
         changes = np.diff(np.concatenate([self.previous[None], levels]), axis=0)
-        slack = self._violations(outputs)
+        slack = self.violations(outputs)
         total = np.sum(self.price * inputs + self.quadratic_price * np.square(inputs))
         total += np.sum(self.weight * np.square(outputs - self.reference))
         total += np.sum(self.change_price * np.square(changes))
@@ -129,7 +123,7 @@ class Problem:
             total += self.own_cost.value(outputs, inputs)
         return float(total)
 
-    def _violations(self, outputs: Array) -> Array:
+    def violations(self, outputs: Array) -> Array:
         """Return the least slacks (T, number of limited outputs) of outputs (T, m)."""
         chosen = list(self.limited)
         below = self.lower[:, chosen] - outputs[:, chosen]
@@ -159,7 +153,7 @@ class QuadraticProgram:
                 "predictive control needs CasADi, which is not installed; install the extra "
                 '[control]: pip install "sysid-online-gp[control]"'
             ) from None
-        if not casadi.has_conic(plugin):
+        if not isinstance(plugin, str) or not casadi.has_conic(plugin):
             raise UserError(
                 f"PredictiveControl: this CasADi has no solver {plugin!r} for quadratic programs; "
                 "take daqp, piqp, highs or qpoases"
@@ -168,6 +162,10 @@ class QuadraticProgram:
         self._plugin = plugin
         self._solvers: dict[tuple[int, int, int], tuple[Any, ...]] = {}
         self._own_costs: dict[tuple[Any, ...], Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuadraticProgram:
+        """Return one without solvers: CasADi makes them again when they are needed."""
+        return QuadraticProgram(self._plugin)
 
     def own_cost(
         self,
@@ -247,44 +245,27 @@ class QuadraticProgram:
         to_outputs = (sensitivity @ to_inputs).reshape(n_steps, n_outputs, n_moves)
         H, g = _moves_cost(problem, plan, to_inputs, to_outputs, scale)
         proximity = damping * PROXIMITY * (1e-3 + abs(plan.cost) / n_levels)
-        limited = list(problem.limited)
-        n_slacks = n_steps * len(limited)
-        answers = to_outputs[:, limited].reshape(n_slacks, n_moves)
-        outputs = plan.mean[:, limited].ravel()
-        lower = problem.lower[:, limited].ravel() - outputs
-        upper = problem.upper[:, limited].ravel() - outputs
-        changes = np.eye(n_moves) - np.eye(n_moves, k=-n_inputs)
-        rate = np.tile(problem.rate, n_levels) / np.tile(problem.high - problem.low, n_levels)
-        before = np.concatenate([problem.previous[None], plan.levels[:-1]])
-        present = ((plan.levels - before) / (problem.high - problem.low)).ravel()
-        has_rate = np.isfinite(rate)
+        rows = _constraints(problem, plan, to_outputs, scale)
+        n_slacks = n_steps * len(problem.limited)
         # an input that begins outside its limits cannot be inside at once: `Problem.clip`
         lowest = np.minimum((problem.low - plan.levels).ravel() / scale, 0.0)
         highest = np.maximum((problem.high - plan.levels).ravel() / scale, 0.0)
-        solver, h_pattern, h_entries, a_pattern, a_entries = self._solver(
-            n_moves, n_slacks, int(has_rate.sum())
-        )
-        quadratic_slack = np.full(n_slacks, 2.0 * problem.violation)
-        A = np.zeros((2 * n_slacks + int(has_rate.sum()), n_moves + n_slacks))
-        A[:n_slacks, :n_moves] = answers
-        A[:n_slacks, n_moves:] = np.eye(n_slacks)
-        A[n_slacks : 2 * n_slacks, :n_moves] = answers
-        A[n_slacks : 2 * n_slacks, n_moves:] = -np.eye(n_slacks)
-        A[2 * n_slacks :, :n_moves] = changes[has_rate]
-        unbounded = np.full(n_slacks, np.inf)
-        casadi = self._casadi
         whole_H = np.zeros((n_moves + n_slacks, n_moves + n_slacks))
         whole_H[:n_moves, :n_moves] = H + proximity * np.eye(n_moves)
-        whole_H[range(n_moves, len(whole_H)), range(n_moves, len(whole_H))] = quadratic_slack
+        whole_H[n_moves:, n_moves:] = 2.0 * problem.violation * np.eye(n_slacks)
+        solver, h_pattern, h_entries, a_pattern, a_entries = self._solver(
+            n_moves, n_slacks, len(rows.A) - 2 * n_slacks
+        )
+        casadi = self._casadi
         try:
             solution = solver(
                 h=casadi.DM(h_pattern, whole_H.T[h_entries]),
                 g=np.concatenate([g, np.full(n_slacks, problem.violation)]),
-                a=casadi.DM(a_pattern, A.T[a_entries]),
-                lba=np.concatenate([lower, -unbounded, (-rate - present)[has_rate]]),
-                uba=np.concatenate([unbounded, upper, (rate - present)[has_rate]]),
+                a=casadi.DM(a_pattern, rows.A.T[a_entries]),
+                lba=rows.lower,
+                uba=rows.upper,
                 lbx=np.concatenate([lowest, np.zeros(n_slacks)]),
-                ubx=np.concatenate([highest, unbounded]),
+                ubx=np.concatenate([highest, np.full(n_slacks, np.inf)]),
                 x0=0.0,
             )
         except RuntimeError:
@@ -310,14 +291,14 @@ class QuadraticProgram:
                 casadi.horzcat(dense(n_slacks, n_moves), slacks),
                 casadi.horzcat(dense(n_rates, n_moves), casadi.DM(n_rates, n_slacks)),
             ).sparsity()
-            options = {"error_on_fail": False, **QUIET.get(self._plugin, {})}
+            options = {"error_on_fail": False, **SILENT_SOLVER_OPTIONS.get(self._plugin, {})}
             solver = casadi.conic("decision", self._plugin, {"h": h, "a": a}, options)
             self._solvers[key] = solver, h, _entries(h), a, _entries(a)
         return self._solvers[key]
 
 
-#: Options with which a solver prints nothing.
-QUIET: dict[str, dict[str, Any]] = {
+#: Options with which solvers print nothing, by plugin.
+SILENT_SOLVER_OPTIONS: dict[str, dict[str, Any]] = {
     "qpoases": {"printLevel": "none"},
     "qrqp": {"print_iter": False, "print_header": False, "print_info": False},
     "osqp": {"osqp": {"verbose": False}},
@@ -329,6 +310,42 @@ def _entries(pattern: Any) -> tuple[Any, Any]:
     """Return columns and rows of the entries of a pattern, in the order of CasADi."""
     rows, columns = pattern.get_triplet()
     return np.array(columns, dtype=np.int64), np.array(rows, dtype=np.int64)
+
+
+class _Constraints(NamedTuple):
+    """Rows ``lower <= A x <= upper`` of a quadratic program."""
+
+    A: Array  # (number of rows, B q + number of slacks)
+    lower: Array
+    upper: Array
+
+
+def _constraints(problem: Problem, plan: Plan, to_outputs: Array, scale: Array) -> _Constraints:
+    """Return the limits of the outputs, softened by slacks, and those of the changes of inputs.
+
+    The rows are ``y + s >= lower``, ``y - s <= upper``, and the changes of inputs with a rate.
+    """
+    n_levels, n_inputs = plan.levels.shape
+    n_moves = len(scale)
+    limited = list(problem.limited)
+    outputs = plan.mean[:, limited].ravel()
+    n_slacks = len(outputs)
+    answers = to_outputs[:, limited].reshape(n_slacks, n_moves)
+    slacks = np.eye(n_slacks)
+    rate = np.tile(problem.rate, n_levels) / scale
+    has_rate = np.isfinite(rate)
+    rate = rate[has_rate]
+    before = np.concatenate([problem.previous[None], plan.levels[:-1]])
+    present = ((plan.levels - before).ravel() / scale)[has_rate]
+    changes = (np.eye(n_moves) - np.eye(n_moves, k=-n_inputs))[has_rate]
+    unbounded = np.full(n_slacks, np.inf)
+    return _Constraints(
+        np.block(
+            [[answers, slacks], [answers, -slacks], [changes, np.zeros((len(rate), n_slacks))]]
+        ),
+        np.concatenate([problem.lower[:, limited].ravel() - outputs, -unbounded, -rate - present]),
+        np.concatenate([unbounded, problem.upper[:, limited].ravel() - outputs, rate - present]),
+    )
 
 
 def _moves_cost(
@@ -368,8 +385,8 @@ def _expected_cost(
 ) -> float:
     """Return the cost of a solution by the quadratic program, without the damping."""
     linearised = plan.mean + to_outputs @ moves
-    before = problem._violations(plan.mean)
-    after = problem._violations(linearised)
+    before = problem.violations(plan.mean)
+    after = problem.violations(linearised)
     change = g @ moves + 0.5 * moves @ H @ moves
     penalty = np.sum(after + np.square(after)) - np.sum(before + np.square(before))
     return float(plan.cost + change + problem.violation * penalty)

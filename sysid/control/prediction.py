@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.arrays import Array, Indices, vector
+from sysid.arrays import Array, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.identification import Identification
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx
-from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
 from sysid.simulation.spread import (
@@ -205,7 +205,6 @@ class ModelPredictor:
         self._forecast = forecast
         self._columns = [self._narx.input_names.index(name) for name in self.driven]
         self._driven_lags = _Lags.of(self._narx, self.driven)
-        self._input_features = _input_features(self._narx)
         self._start = past_outputs(self._outputs, n_known - 1, self._dynamics)
         self._path: _Path | None = None
         self._linear_path: _LinearPath | None = None
@@ -261,21 +260,14 @@ class ModelPredictor:
         inputs = np.concatenate([self._inputs, self._coming(n_steps)])
         n_known = len(self._outputs)
         inputs[n_known - 1 : -1, self._columns] = driven
-        exogenous = self._exogenous_rows(inputs, n_steps)
+        coming = n_known + np.arange(n_steps)
+        exogenous = exogenous_rows(self._narx, inputs[None], coming)
         whole, _ = follow_mean(dynamics, self._start, exogenous)
         mean = whole[0, dynamics.n_lags :]
         regressors = dynamics.regressors_along(whole, exogenous)[0]
         is_free = is_within_limits(dynamics, mean)
         self._path = _Path(driven.copy(), mean, regressors, is_free)
         return self._path
-
-    def _exogenous_rows(self, inputs: Array, n_steps: int) -> Array:
-        """Return the regressors (1, T, p) of the plan with all input features."""
-        samples = len(self._outputs) + np.arange(n_steps)
-        rows = np.zeros((1, n_steps, self._narx.n_features))
-        features, lags, columns = self._input_features
-        rows[0, :, features] = inputs[samples - lags[:, None], columns[:, None]]
-        return rows
 
     def _linearised(self, driven: Array) -> _LinearPath:
         """Return the mean path of a plan (T, q) with its derivatives; the last one is kept."""
@@ -347,16 +339,6 @@ def check_driven(narx: Narx, driven: Sequence[str]) -> None:
                 f"predictive control: the regressors contain the present {name}, which is decided "
                 "after the output is measured; take lags from 1 on"
             )
-
-
-def _input_features(narx: Narx) -> tuple[Indices, Indices, Indices]:
-    """Return the numbers, the lags and the columns of the features that are lagged inputs."""
-    found = []
-    for j, (name, lag) in enumerate(narx.features):
-        if name in narx.input_names:
-            found.append((j, lag, narx.input_names.index(name)))
-    features, lags, columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
-    return features, lags, columns
 
 
 def _past(signals: Mapping[str, ArrayLike], names: Sequence[str], what: str) -> Array:

@@ -7,13 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import isfinite
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from sysid.arrays import Array, check_whole
+from sysid.arrays import Array, as_number, check_whole
+from sysid.control.checks import (
+    check_map,
+    check_number,
+    check_output_limits,
+    check_signal,
+    check_tracking,
+)
 from sysid.control.planning import Plan, Problem, QuadraticProgram
 from sysid.control.prediction import (
     ModelPredictor,
@@ -37,6 +45,10 @@ Signal: TypeAlias = float | str
 PredictorSource: TypeAlias = Callable[
     [Any, Situation, Mapping[str, ArrayLike], Sequence[str]], "Predictor | str"
 ]
+
+#: Settings that map planned inputs to values, and those that map outputs to values.
+INPUT_SETTINGS = ("price", "quadratic_price", "change_price")
+OUTPUT_SETTINGS = ("output_limits", "tracking", "max_standard_deviation", "max_error")
 
 #: Shares of a step that are tried, one after the other, until the cost does not rise.
 STEP_SHARES = (1.0, 0.5, 0.25, 0.1)
@@ -86,7 +98,7 @@ class Policy(Protocol):
         """Samples of a decision that are applied before the next one."""
 
     def check(self, narx: Narx) -> None:
-        """Raise UserError if a model with these lags cannot serve the policy."""
+        """Raise UserError if a model with these lags, or what is installed, cannot serve."""
 
     def decide(
         self, identification: Any, situation: Situation, forecast: Mapping[str, ArrayLike]
@@ -254,36 +266,53 @@ class PredictiveControl:
         check_whole(self.n_applied, 1, "PredictiveControl: n_applied", below=self.horizon + 1)
         check_whole(self.iterations, 1, "PredictiveControl: iterations")
         for name in ("violation", "tolerance"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise UserError(
-                    f"PredictiveControl: expected {name} above 0, got {getattr(self, name)!r}"
-                )
-        for name in self._map("output_limits"):
-            _check_pair("output_limits", name, self._map("output_limits")[name])
-        for name in self._map("tracking"):
-            _check_pair("tracking", name, self._map("tracking")[name])
-        for kind in ("price", "quadratic_price", "change_price"):
-            unknown = [name for name in self._map(kind) if name not in self.inputs]
-            if unknown:
-                raise UserError(
-                    f"PredictiveControl: {kind} names {unknown}, the planned inputs are "
-                    f"{list(self.inputs)}"
-                )
+            check_number(name, getattr(self, name), above=0.0)
+        check_number("start", self.start)
+        if self.seconds is not None:
+            check_number("seconds", self.seconds, least=0.0)
+        for kind in (*INPUT_SETTINGS, *OUTPUT_SETTINGS):
+            check_map(kind, getattr(self, kind))
+        check_output_limits(self._map("output_limits"))
+        check_tracking(self._map("tracking"))
+        for kind in ("max_standard_deviation", "max_error"):
+            for name, value in self._map(kind).items():
+                check_number(f"{kind} of {name!r}", value, above=0.0)
+        self._check_prices()
+        if self.predictors is not None and not callable(self.predictors):
+            raise UserTypeError(
+                f"PredictiveControl: expected a function as predictors, got {self.predictors!r}"
+            )
         self._own_function = _function_of(self.cost)
         self._squares = np.ones((self.n_applied, 0))
         self._n_squares = CALIBRATION_START
         self._tightening = self._read_tightening()
         self._lengths = self._read_moves()
 
+    def _check_prices(self) -> None:
+        """Raise UserError unless all prices are those of planned inputs, and convex."""
+        for kind in INPUT_SETTINGS:
+            unknown = [name for name in self._map(kind) if name not in self.inputs]
+            if unknown:
+                raise UserError(
+                    f"PredictiveControl: {kind} names {unknown}, the planned inputs are "
+                    f"{list(self.inputs)}"
+                )
+        for name, value in self._map("price").items():
+            check_signal(f"price of {name!r}", value)
+        for name, value in self._map("quadratic_price").items():
+            check_signal(f"quadratic_price of {name!r}", value, least=0.0)
+        for name, value in self._map("change_price").items():
+            check_number(f"change_price of {name!r}", value, least=0.0)
+
     def _read_tightening(self) -> float:
         """Return the number of standard deviations by which limits are tightened."""
         if self.tightening is not None:
-            if not np.isfinite(self.tightening):
+            if not isfinite(as_number(self.tightening)):
                 raise UserError(
                     f"PredictiveControl: expected a finite tightening, got {self.tightening!r}"
                 )
             return float(self.tightening)
-        if self.probability is None or not 0 < self.probability < 1:
+        if self.probability is None or not 0 < as_number(self.probability) < 1:
             raise UserError(
                 "PredictiveControl: expected a tightening, or a probability above 0 and below 1, "
                 f"got tightening={self.tightening!r} and probability={self.probability!r}"
@@ -313,7 +342,11 @@ class PredictiveControl:
         return tuple(self.inputs)
 
     def check(self, narx: Narx) -> None:
-        """Raise UserError if a model with these lags cannot plan the inputs over the horizon."""
+        """Raise UserError if a model with these lags cannot plan the inputs over the horizon.
+
+        It is also raised if CasADi or the solver is missing, which the first plan would find late.
+        """
+        self._quadratic_program()
         check_driven(narx, self.driven)
         longest = max(narx.without_linear().largest_lag(name) for name in self.driven)
         if self.horizon < longest:
@@ -321,15 +354,8 @@ class PredictiveControl:
                 f"PredictiveControl: the horizon of {self.horizon} samples is shorter than the "
                 f"longest lag of the planned inputs, {longest} samples; take a longer one"
             )
-        unknown = [
-            name
-            for name in (
-                *self._map("output_limits"),
-                *self._map("tracking"),
-                *self._map("max_standard_deviation"),
-            )
-            if name not in narx.output_names
-        ]
+        named = dict.fromkeys(name for kind in OUTPUT_SETTINGS for name in self._map(kind))
+        unknown = [name for name in named if name not in narx.output_names]
         if unknown:
             raise UserError(
                 f"PredictiveControl: {unknown} are no outputs of the model, which has "
@@ -359,6 +385,11 @@ class PredictiveControl:
             plan the inputs, or the cost is not finite.
         """
         began = time.perf_counter()
+        if not isinstance(situation, Situation) or not isinstance(forecast, Mapping):
+            raise UserTypeError(
+                "PredictiveControl.decide: expected a sysid.Situation and a mapping of forecasts, "
+                f"or {{}}, got {type(situation).__name__} and {type(forecast).__name__}"
+            )
         decision = self._decide(identification, situation, forecast, began)
         self.n_decisions += 1
         if decision.reason:
@@ -393,6 +424,8 @@ class PredictiveControl:
         for name, largest in self._map("max_standard_deviation").items():
             if not std[:, predictor.output_names.index(name)].max() <= largest:
                 return self._without_plan(previous, "the plan is too uncertain")
+        if not np.isfinite(std).all():
+            return self._without_plan(previous, "the model diverges on the first plan")
         margin = self._tightening * std
         found = self._optimise(predictor, problem.tightened(margin), plan, std, began)
         if not found.reason:
@@ -450,12 +483,12 @@ class PredictiveControl:
         previous = []
         for name, limits in self.inputs.items():
             past = situation.inputs.get(name, np.zeros(0))
-            previous.append(past[-1] if len(past) else 0.5 * (limits.low + limits.high))
+            previous.append(past[-1] if len(past) else limits.middle)
         return np.array(previous, dtype=np.float64)
 
     def _check_outputs(self, names: Sequence[str]) -> None:
         """Raise UserError if a setting names an output that is not predicted."""
-        for kind in ("output_limits", "tracking", "max_standard_deviation", "max_error"):
+        for kind in OUTPUT_SETTINGS:
             unknown = [name for name in self._map(kind) if name not in names]
             if unknown:
                 raise UserError(
@@ -527,7 +560,7 @@ class PredictiveControl:
         return program.own_cost(self._own_function, names, self.driven, signals, self.horizon)
 
     def _quadratic_program(self) -> QuadraticProgram:
-        """Return what solves the quadratic programs; it is made at the first decision."""
+        """Return what solves the quadratic programs; it is made when it is first needed."""
         if self._program is None:
             self._program = QuadraticProgram(self.solver)
         return self._program
@@ -538,15 +571,16 @@ class PredictiveControl:
             return ""
         n_steps = self.horizon
         n_known = min(len(values) for values in situation.outputs.values())
-        earlier = Situation(
-            situation.time,
-            {name: values[: n_known - n_steps] for name, values in situation.outputs.items()},
-            {name: values[: n_known - n_steps - 1] for name, values in situation.inputs.items()},
-        )
         if n_known <= n_steps:
             return "the model cannot be judged yet"
-        begin = n_known - n_steps - 1
-        applied = {name: np.asarray(values)[begin:] for name, values in situation.inputs.items()}
+        n_earlier = n_known - n_steps
+        earlier = Situation(
+            situation.time,
+            {name: values[:n_earlier] for name, values in situation.outputs.items()},
+            {name: values[: n_earlier - 1] for name, values in situation.inputs.items()},
+        )
+        last = slice(n_earlier - 1, None)
+        applied = {name: np.asarray(values)[last] for name, values in situation.inputs.items()}
         held = {name: np.append(values, values[-1:]) for name, values in applied.items()}
         predictor = self._predictor(model, earlier, held)
         if isinstance(predictor, str):
@@ -698,15 +732,3 @@ def _function_of(cost: Callable[..., Any] | str | None) -> Callable[..., Any] | 
     if not callable(function):
         raise UserError(f"PredictiveControl: cost: {cost} is no function")
     return function
-
-
-def _check_pair(kind: str, name: str, values: Any) -> None:
-    """Raise UserError unless a setting is a pair, and numbers of limits ascend."""
-    is_pair = isinstance(values, Sequence) and not isinstance(values, str) and len(values) == 2
-    if not is_pair:
-        raise UserError(f"PredictiveControl: {kind} of {name!r}: expected a pair, got {values!r}")
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if kind == "output_limits" and len(numbers) == 2 and not numbers[0] < numbers[1]:
-        raise UserError(
-            f"output_limits of {name!r}: expected low < high, got {numbers[0]:g} and {numbers[1]:g}"
-        )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sysid.arrays import Array, Indices, check_whole
+from sysid.arrays import Array, Indices, as_number, check_whole
 from sysid.errors import UserError
 
 
@@ -40,17 +40,18 @@ class InputLimits:
     rms: float = inf
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.low) and isfinite(self.high) and self.low < self.high):
+        low, high = as_number(self.low), as_number(self.high)
+        if not (isfinite(low) and isfinite(high) and low < high):
             raise UserError(
                 f"InputLimits: expected finite limits low < high, got {self.low!r} and "
                 f"{self.high!r}"
             )
-        if not self.rate > 0:
+        if not as_number(self.rate) > 0:
             raise UserError(
                 f"InputLimits: expected a rate above 0 per sample, got {self.rate!r}; leave it out "
                 "if the input may jump"
             )
-        if not self.rms > 0:
+        if not as_number(self.rms) > 0:
             raise UserError(
                 f"InputLimits: expected a root mean square above 0, got {self.rms!r}; leave it out "
                 "if the power has no limit"
@@ -96,14 +97,39 @@ class InputLimits:
 
         Where the wanted value is too far away, the input moves towards it as fast as it may.
         """
-        clipped = np.clip(values, self.low, self.high)
-        if self.rate == inf:
-            return clipped
-        present = previous
-        for k, value in enumerate(clipped):
-            present = float(np.clip(value, present - self.rate, present + self.rate))
-            clipped[k] = present
+        return clip_changes(values, self.low, self.high, self.rate, previous)
+
+
+def check_ascending(name: str, values: Any) -> None:
+    """Raise UserError unless the limits of an output are two numbers that ascend."""
+    is_list = isinstance(values, Sequence) and not isinstance(values, str)
+    if not is_list or len(values) != 2 or not as_number(values[0]) < as_number(values[1]):
+        given = list(values) if is_list else values
+        raise UserError(
+            f"output_limits of {name!r}: expected [low, high] with low < high, got {given!r}"
+        )
+
+
+def clip_changes(
+    values: Array,
+    low: float | Array,
+    high: float | Array,
+    rate: float | Array,
+    previous: float | Array,
+) -> Array:
+    """Return the values (n,) or (n, q) within limits, and within `rate` of the value before.
+
+    The value before the first one is `previous`. Where a wanted value is too far away, the result
+    moves towards it as fast as it may.
+    """
+    clipped = np.clip(values, low, high)
+    if np.isinf(rate).all():
         return clipped
+    present = previous
+    for k, wanted in enumerate(clipped):
+        present = np.clip(wanted, present - rate, present + rate)
+        clipped[k] = present
+    return clipped
 
 
 class StretchClass(ABC):
@@ -236,7 +262,7 @@ class RandomNoise(StretchClass):
     highest: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0 < self.std <= 0.5:
+        if not 0 < as_number(self.std) <= 0.5:
             raise UserError(
                 f"RandomNoise: expected std above 0 and at most 0.5 of the range, got {self.std!r}"
             )
@@ -254,7 +280,7 @@ class RandomNoise(StretchClass):
 
 def _check_frequency(stretch_class: RandomWaves | RandomNoise) -> None:
     """Raise UserError unless the largest frequency can be sampled."""
-    if not 0 < stretch_class.highest <= 0.5:
+    if not 0 < as_number(stretch_class.highest) <= 0.5:
         raise UserError(
             f"{type(stretch_class).__name__}: expected highest above 0 and at most 0.5 periods per "
             f"sample, got {stretch_class.highest!r}"

@@ -11,7 +11,6 @@ from scipy.linalg import cholesky, solve_triangular
 
 from sysid.arrays import Array
 from sysid.gp.online import OnlineGP, Projected
-from sysid.model.model import Model
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,3 @@ def _root_with_noise(output: PlannedOutput) -> Array:
     covariance = output.covariance()
     covariance[np.diag_indices(len(covariance))] += output.noise_variance
     return np.asarray(cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
-
-
-def project(model: Model, regressors: Array) -> Projected:
-    """Return regressors (m, p) of a model in the form that its covariance needs."""
-    return model.gp.project(model.scaling.transform(regressors))

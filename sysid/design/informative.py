@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from sysid.arrays import Array, check_whole, matrix, vector
-from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass
-from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput, project
+from sysid.arrays import Array, as_number, check_whole, matrix, vector
+from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass, check_ascending
+from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput
 from sysid.errors import UserError, UserTypeError
 from sysid.identification import Identification
 from sysid.identified import IdentifiedModel
@@ -22,7 +22,7 @@ from sysid.narx.lags import Narx
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
-from sysid.simulation.spread import variance_along
+from sysid.simulation.spread import project, variance_along
 from sysid.simulation.validation import Z_95
 
 # Regressors that stand for the region by default, and decisions whose candidates visited them.
@@ -164,20 +164,23 @@ class InformativeInput:
                 "InformativeInput: expected a sysid.DesignCriterion as criterion, got "
                 f"{self.criterion!r}"
             )
-        if not self.classes or not all(isinstance(kind, StretchClass) for kind in self.classes):
+        classes = self.classes if isinstance(self.classes, Sequence) else ()
+        if not classes or not all(isinstance(kind, StretchClass) for kind in classes):
             raise UserTypeError(
                 f"InformativeInput: expected classes of candidates, got {self.classes!r}"
             )
-        if not 0 <= self.probability < 1:
+        if not 0 <= as_number(self.probability) < 1:
             raise UserError(
                 "InformativeInput: expected a probability of at least 0 and below 1, got "
                 f"{self.probability!r}"
             )
-        for name, (low, high) in self.output_limits.items():
-            if not low < high:
-                raise UserError(
-                    f"output_limits of {name!r}: expected low < high, got {low}, {high}"
-                )
+        if not isinstance(self.output_limits, Mapping):
+            raise UserTypeError(
+                "InformativeInput: expected output_limits as a mapping from names of outputs, got "
+                f"{self.output_limits!r}"
+            )
+        for name, values in self.output_limits.items():
+            check_ascending(name, values)
 
     def next(
         self,

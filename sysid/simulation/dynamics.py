@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,6 +28,10 @@ MAX_EXCURSION_IN_RANGES = 1e3
 
 # Bound of the outputs where no range is known. Its square is still finite.
 MAX_OUTPUT_MAGNITUDE = 1e50
+
+# Largest number of rows whose lagged inputs are gathered at once. Of more rows, one feature after
+# the other is faster.
+MAX_ROWS_GATHERED = 300
 
 
 #: Mean function, map of the features, kernel, points (N, c) and weights (N,) of one output.
@@ -393,11 +397,24 @@ def exogenous_rows(narx: Narx, inputs: Array, samples: Indices) -> Array:
     row of the inputs is used.
     """
     rows = np.zeros((*inputs.shape[:-2], len(samples), narx.n_features))
+    features, lags, columns = _input_features(narx)
+    if len(samples) <= MAX_ROWS_GATHERED:
+        rows[..., features] = inputs[..., np.maximum(samples[:, None] - lags, 0), columns]
+        return rows
+    for feature, lag, column in zip(features, lags, columns, strict=True):
+        rows[..., feature] = inputs[..., np.maximum(samples - lag, 0), column]
+    return rows
+
+
+@lru_cache
+def _input_features(narx: Narx) -> tuple[Indices, Indices, Indices]:
+    """Return the numbers, lags and columns of the features that are lagged inputs."""
+    found = []
     for j, (name, lag) in enumerate(narx.features):
         if name in narx.input_names:
-            column = narx.input_names.index(name)
-            rows[..., j] = inputs[..., np.maximum(samples - lag, 0), column]
-    return rows
+            found.append((j, lag, narx.input_names.index(name)))
+    features, lags, columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return features, lags, columns
 
 
 def _output_range(model: Model) -> tuple[float, float]:

@@ -7,6 +7,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sysid.arrays import Array, Indices
+from sysid.gp.online import Projected
+from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics
 
 
@@ -31,6 +33,11 @@ def variance_along(dynamics: Dynamics, path: Array, exogenous: Array) -> Array:
     is_free = is_within_limits(dynamics, path[:, dynamics.n_lags :])
     sensitivity = error_sensitivities(dynamics, gradient, is_free)
     return variance_of_errors(dynamics, regressors, sensitivity)
+
+
+def project(model: Model, regressors: Array) -> Projected:
+    """Return regressors (n, p) of a model in the form that its covariance needs."""
+    return model.gp.project(model.scaling.transform(regressors))
 
 
 def is_within_limits(dynamics: Dynamics, outputs: Array) -> NDArray[np.bool_]:
@@ -91,9 +98,7 @@ def variance_of_errors(
     n_outputs = dynamics.n_outputs
     variance = np.zeros((n_paths, n_steps, n_outputs))
     for i, model in enumerate(dynamics.models):
-        projected = model.gp.project(
-            model.scaling.transform(regressors.reshape(-1, regressors.shape[2]))
-        )
+        projected = project(model, regressors.reshape(-1, regressors.shape[2]))
         for b in range(n_paths):
             of_path = projected.part(slice(b * n_steps, (b + 1) * n_steps))
             covariance = model.gp.covariance(of_path, of_path)

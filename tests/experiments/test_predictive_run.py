@@ -196,6 +196,9 @@ def test_without_a_fallback_inputs_are_held():
     made = replace(made, controller=replace(made.controller, policy=policy))
     flows = [sample.input[1] for sample in made.samples(20, 0)]
     np.testing.assert_array_equal(flows, 0.05)
+    probed = replace(made.controller, probing={"mass_flow": 0.01}, probing_hold=1)
+    flows = [sample.input[1] for sample in replace(made, controller=probed).samples(20, 0)]
+    np.testing.assert_allclose(sorted(set(flows)), [0.04, 0.06])
 
 
 def test_probing_is_added_until_plans_are_applied():
@@ -235,8 +238,10 @@ def test_all_samples_before_a_decision_are_learned():
         (["controller.fallback.dt=60"], "controller.fallback.dt"),
         (["controller.forecast_error=-1"], "forecast_error: expected at least 0"),
         (["controller.probing={pump: 1}"], r"probing names \['pump'\]"),
+        (["controller.probing={mass_flow: much}"], "amplitude of mass_flow of at least 0, got 'mu"),
         (["controller.policy.cost=no_such_module.cost"], "there is no function no_such_module"),
         (["controller.policy.price={mass_flow: energy}"], "coming values of 'energy'"),
+        (["controller.policy.solver=ipopt"], "has no solver 'ipopt'"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, options, message):

@@ -27,12 +27,11 @@ from sysid import (
     free_run,
     identify,
 )
-from sysid.design.criteria import project
 from sysid.errors import UserError, UserTypeError
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.forecast import past_outputs
 from sysid.simulation.propagation.propagation import follow_mean
-from sysid.simulation.spread import variance_along
+from sysid.simulation.spread import project, variance_along
 
 CLASSES = (RandomSteps(), RandomWaves(), RandomRamps(), RandomNoise(), RandomSwitches())
 LIMITS = {"u": (-1.0, 2.0)}
@@ -442,6 +441,11 @@ def test_errors_of_the_function_move_a_plan_as_in_a_simulation(model):
     [
         ({"limits": {}}, "at least one input"),
         ({"limits": {"u": (1.0, 1.0)}}, "limits of 'u'.*low < high"),
+        ({"output_limits": {"y": (0.0, None)}}, r"low < high, got \[0.0, None\]"),
+        ({"output_limits": {"y": 1.0}}, "low < high, got 1.0"),
+        ({"output_limits": None}, "expected output_limits as a mapping .* got None"),
+        ({"probability": "low"}, "a probability of at least 0 and below 1, got 'low'"),
+        ({"classes": 3}, "classes of candidates, got 3"),
         ({"limits": {"u": (0.0, np.inf)}}, "finite limits"),
         ({"limits": {"u": (0.0, 1.0, 0.0)}}, "rate above 0"),
         ({"limits": {"u": "01"}}, r"expected \(low, high\)"),

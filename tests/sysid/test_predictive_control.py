@@ -1,6 +1,7 @@
 """Predictive control: the plan of a decision, its limits, and when the fallback decides."""
 
 import sys
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -271,6 +272,22 @@ def test_without_a_trustworthy_plan_the_inputs_are_held():
         assert decision.mean.size == 0
 
 
+@pytest.mark.parametrize("tightening", [0.0, 2.0])
+def test_a_plan_whose_uncertainty_is_infinite_is_not_applied(tightening):
+    plant = known_plant(std=np.inf)
+    found = policy(predictors=plant, tightening=tightening, output_limits={"y": (0.0, None)})
+    assert decide(found).reason == "the model diverges on the first plan"
+
+
+def test_a_policy_that_has_decided_can_be_copied():
+    found = policy(tracking={"y": (3.0, 1.0)})
+    decide(found)
+    copied = deepcopy(found)
+    expected, decision = (decide(one) for one in (found, copied))
+    np.testing.assert_array_equal(decision.inputs["u"], expected.inputs["u"])
+    assert copied.n_decisions == 2
+
+
 def test_a_program_that_is_not_solved_leaves_the_decision_to_the_fallback(monkeypatch):
     monkeypatch.setattr("sysid.control.planning.QuadraticProgram.solve", lambda *_: None)
     assert decide(policy()).reason == "the quadratic program was not solved"
@@ -375,7 +392,21 @@ def test_bands_follow_the_errors_of_the_plans():
         ({"probability": 1.0}, "a probability above 0 and below 1"),
         ({"tightening": np.nan}, "a finite tightening"),
         ({"violation": 0.0}, "violation above 0"),
+        ({"violation": "much"}, "expected violation above 0, got 'much'"),
+        ({"start": "2w"}, "expected start as a finite number, got '2w'"),
+        ({"seconds": -1.0}, "expected seconds of at least 0, got -1.0"),
+        ({"price": 3.0}, "expected price as a mapping from names of signals, got 3.0"),
+        ({"price": {"u": [1.0]}}, r"price of 'u' as a finite number, or a signal .* got \[1.0\]"),
+        ({"quadratic_price": {"u": -1.0}}, "quadratic_price of 'u' of at least 0, or .* got -1.0"),
+        ({"change_price": {"u": -1.0}}, "change_price of 'u' of at least 0, got -1.0"),
+        ({"tracking": {"y": (1.0, -1.0)}}, "weight of 'y' of at least 0, got -1.0"),
+        ({"tracking": {"y": (None, 1.0)}}, "reference of 'y' as a finite number, .* got None"),
+        ({"output_limits": {"y": ([1.0], 2.0)}}, r"None, or signals of the forecast, got \[1.0\]"),
+        ({"max_error": {"y": np.nan}}, "max_error of 'y' above 0, got nan"),
+        ({"max_error": {"z": 1.0}}, r"max_error names \['z'\]"),
+        ({"tightening": "much"}, "a finite tightening, got 'much'"),
         ({"solver": "no_such"}, "has no solver 'no_such'"),
+        ({"solver": 3}, "has no solver 3"),
         ({"output_limits": {"z": (0.0, 1.0)}}, r"output_limits names \['z'\]"),
     ],
 )
@@ -399,6 +430,11 @@ def test_a_forecast_may_not_be_missing_or_end_early():
         decide(found, {"reference": np.ones(T)})
 
 
+def test_a_decision_needs_a_situation_and_a_forecast():
+    with pytest.raises(UserTypeError, match=r"mapping of forecasts, .* got Situation and NoneType"):
+        policy().decide(None, situation(), None)
+
+
 def test_a_horizon_reaches_the_longest_lag():
     found = PredictiveControl(LIMITS, horizon=T)
     with pytest.raises(UserError, match=r"8 samples is shorter than the longest lag .* 9 samples"):
@@ -407,6 +443,8 @@ def test_a_horizon_reaches_the_longest_lag():
         found.check(Narx({"y": 1}, {"u": [0, 1]}))
     with pytest.raises(UserError, match=r"\['z'\] are no outputs of the model"):
         policy(output_limits={"z": (0, 1)}).check(Narx({"y": 1}, {"u": 1}))
+    with pytest.raises(UserError, match=r"\['z'\] are no outputs of the model"):
+        policy(max_error={"z": 1.0}).check(Narx({"y": 1}, {"u": 1}))
     found.check(Narx({"y": 1}, {"u": [T]}))
 
 
@@ -414,3 +452,5 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "casadi", None)
     with pytest.raises(UserError, match=r"install the extra \[control\]"):
         decide(policy())
+    with pytest.raises(UserError, match=r"install the extra \[control\]"):
+        policy().check(Narx({"y": 1}, {"u": 1}))

@@ -46,7 +46,7 @@ from sysid import (
     make_record,
 )
 from sysid.gp.kernels import Stationary
-from sysid.simulation.dynamics import Dynamics, exogenous_rows
+from sysid.simulation.dynamics import MAX_ROWS_GATHERED, Dynamics, exogenous_rows
 from sysid.simulation.propagation.propagation import summarise_draws
 
 KERNEL = SquaredExponential(0.3, [2.0, 1.5, 3.0])
@@ -683,3 +683,18 @@ def test_a_run_too_long_for_sequential_conditioning_is_refused():
     message = "use fewer trajectories, a shorter horizon, or Pathwise"
     with pytest.raises(ValueError, match=message):
         simulate(model, 9000, SequentialConditioning())
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, MAX_ROWS_GATHERED, MAX_ROWS_GATHERED + 1])
+def test_exogenous_rows_are_the_lagged_inputs(n_rows):
+    narx = Narx({"y": 2}, {"u": [0, 3], "v": 1}).with_linear({"y": 1, "u": 2, "v": 4})
+    inputs = np.random.default_rng(0).normal(size=(2, n_rows + 1, 2))
+    samples = 1 + np.arange(n_rows)
+    found = exogenous_rows(narx, inputs, samples)
+    expected = np.zeros((2, n_rows, narx.n_features))
+    for path in range(2):
+        for i, k in enumerate(samples):
+            for j, (name, lag) in enumerate(narx.features):
+                if name != "y":
+                    expected[path, i, j] = inputs[path, max(k - lag, 0), "uv".index(name)]
+    np.testing.assert_array_equal(found, expected)
