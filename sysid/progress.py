@@ -10,6 +10,8 @@ from math import inf, isfinite
 
 from sysid.time_limit import read_clock, seconds_left
 
+ERASE = "\r\x1b[K"  # control characters that erase the line of the cursor
+
 #: called with the steps of a search each time that one begins
 _listener: ContextVar[Callable[[Steps], object] | None] = ContextVar("listener", default=None)
 

@@ -13,12 +13,11 @@ from functools import wraps
 from html import escape
 from typing import Any, Protocol, TypeVar
 
-from sysid.progress import Steps, is_watched, on_steps
+from sysid.progress import ERASE, Steps, is_watched, on_steps
 from sysid.time_limit import read_clock
 
 SECONDS_UNTIL_SHOWN = 2.0  # s, of a call before anything is shown
 SECONDS_BETWEEN_UPDATES = 0.5  # s, between two updates of the display
-ERASE = "\r\x1b[K"  # control characters that erase the line of the cursor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -24,6 +24,8 @@ def owns_process() -> bool:
     """Whether this process runs a command, not a script of the user or a worker of a sweep."""
     program = Path(sys.argv[0])
     is_command = program.name.startswith("sysid-") or COMMANDS_FOLDER in program.resolve().parents
+    # a worker has this module; so has each process that has imported multiprocessing, which is why
+    # nothing that is imported before may do so
     return is_command and "__mp_main__" not in sys.modules
 
 

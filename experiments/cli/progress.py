@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
-from sysid.progress_display import ERASE
+from sysid.progress import ERASE
 
 SECONDS_UNTIL_DRAWN_AGAIN = 0.5  # s without output, after which the line is drawn again
 TQDM_BAR = re.compile(r"\r?([^|:]*): +\d+%\|.*\| *(\d+/\d+)")  # its description, and i/n
