@@ -1,5 +1,7 @@
 """The end of a command: mistakes of the user, exit codes, Ctrl-C and SIGTERM."""
 
+import ctypes
+import os
 import signal
 import sys
 import threading
@@ -26,6 +28,7 @@ MISTAKES = (
     OmegaConfBaseException,
 )
 INTERRUPTING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PR_SET_PDEATHSIG = 1  # option of prctl(2): the signal that a process gets when its parent ends
 
 
 class Refused(SystemExit):
@@ -127,3 +130,14 @@ def no_interrupt_for_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with(parent: int) -> None:
+    """Let the system kill this process when its parent ends, however that ends.
+
+    This also works while compiled code holds the interpreter.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)

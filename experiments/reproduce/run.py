@@ -4,6 +4,7 @@ Results that are kept from an earlier run are not computed again.
 """
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from experiments.cli.ends import Stopped
+from experiments.cli.ends import Stopped, end_with
 from experiments.cli.options import choose, flag, whole
 from experiments.cli.progress import doing
 from experiments.reproduce.report import write_report, write_study
@@ -274,7 +275,9 @@ def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterat
         A result cannot be written.
     """
     # The pool starts its processes when they are needed.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker)
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=_start_worker, initargs=(os.getpid(),)
+    )
     try:
         for wave in waves:
             missing = [unit for unit in wave if not plan.is_kept(unit)]
@@ -298,8 +301,12 @@ def _position(unit: Unit) -> tuple[int, int]:
     return [*STUDY_TASKS, ""].index(unit.task), unit.seed
 
 
-def _start_worker() -> None:
-    """Use one thread, and ignore Ctrl-C, which reaches all processes: the parent ends them."""
+def _start_worker(parent: int) -> None:
+    """Use one thread, and ignore Ctrl-C, which reaches all processes: the parent ends them.
+
+    A parent that is killed ends them as well.
+    """
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(1)
     numba.set_num_threads(1)

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from experiments.cli.build import build_one
-from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
+from experiments.cli.ends import deferred_interrupt, end_with, no_interrupt_for_children
 from experiments.cli.options import seconds, whole
 from experiments.sweeps.engines import Engine, EngineStopped
 from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, outcome_in
@@ -29,7 +29,6 @@ from experiments.sweeps.task import (
     DIED_TWICE,
     MAX_ATTEMPTS,
     ONE_THREAD,
-    end_with,
     execute,
     limits_of,
 )

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from experiments.cli.ends import no_interrupt_for_children
+from experiments.cli.ends import end_with, no_interrupt_for_children
 from experiments.cli.options import whole
 from experiments.sweeps.store import Job, Limits, Outcome
-from experiments.sweeps.task import ONE_THREAD, end_with, execute
+from experiments.sweeps.task import ONE_THREAD, execute
 from sysid.beside import n_cores
 
 #: file in the folder of a sweep that lists the tasks that go on if the sweep is killed; only the

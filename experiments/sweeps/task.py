@@ -9,7 +9,6 @@ traceback and ends the process; the next attempt reports it. Only engines that g
 of a worker set limits.
 """
 
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -77,7 +76,6 @@ ONE_THREAD = dict.fromkeys(
     (*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS", "PYTHON_CPU_COUNT"),
     "1",
 )
-PR_SET_PDEATHSIG = 1  # option of prctl(2)
 #: lets a worker with several threads run one job at a time, as Hydra's state belongs to the process
 JOB_LOCK = threading.Lock()
 #: digests of the user's modules that jobs have imported in this process
@@ -341,17 +339,6 @@ def _freeze_imported_objects() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def end_with(parent: int) -> None:
-    """Let the system kill this process when its parent ends.
-
-    This also works while compiled code holds the interpreter.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 # --- limits

@@ -21,7 +21,7 @@ from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, digest_code, read_part, write_part
 from experiments.reproduce.tasks import STUDY_TASKS, Rows, TaskData, draw_rows, load_task
-from helpers.jobs import HANG_TIMEOUT, script_process, wait_until
+from helpers.jobs import HANG_TIMEOUT, child_processes, is_alive, script_process, wait_until
 from helpers.studies import compose_study, make_plan, prepare_units
 from naive import NaiveGP
 from sysid import (
@@ -147,8 +147,9 @@ def test_units_of_a_task_and_seed_are_computed_together_the_longest_first(monkey
     ]
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
+@pytest.fixture
+def quick_run(tmp_path):
+    """A quick run in `tmp_path` that has kept a part of its results."""
     streams = {
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,
@@ -158,14 +159,27 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
     script = "from experiments.reproduce import main; main()"
     with script_process(script, *QUICK_RUN, "output=results", **streams) as process:
         assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")))
-        process.send_signal(signal.SIGINT)
-        text, _ = process.communicate(timeout=HANG_TIMEOUT)
-    assert process.returncode == 130, text
+        yield process
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, quick_run, tmp_path):
+    quick_run.send_signal(signal.SIGINT)
+    text, _ = quick_run.communicate(timeout=HANG_TIMEOUT)
+    assert quick_run.returncode == 130, text
     assert "Run interrupted" in text
     assert "Traceback" not in text
     kept = list_parts(tmp_path / "results")
     assert 0 < len(kept) < 5
     check_resumed(tmp_path / "results", undisturbed, kept)
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_command_that_is_killed_end(quick_run):
+    workers = child_processes(quick_run.pid)
+    quick_run.kill()
+    assert workers
+    assert wait_until(lambda: not any(map(is_alive, workers)))
 
 
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
