@@ -288,7 +288,8 @@ def closed_loop(
 
     Sample k: the output is measured at k dt, noise included. The controller reads it, and its input
     is held from k dt to (k + 1) dt. With held exogenous inputs a sample depends only on their
-    values up to its own row.
+    values up to its own row. Instead of a missing reading (nan) the controller reads the last one
+    of that sensor, and before the first one the output of the initial state. The samples keep nan.
 
     Parameters
     ----------
@@ -353,6 +354,7 @@ def closed_loop(
         between = _split_pieces(interpolation, u, system.substeps, delays)
         x = x0.copy()
         y = np.zeros(e.shape[1])
+        reading = np.array(system.output(x))  # the last one of every sensor
         memory = controller.initial_state()
         n_clipped = 0
         for k in range(len(u)):
@@ -364,7 +366,8 @@ def closed_loop(
             y0 = np.array(system.output(x))
             noisy = y0 + e[k]
             y = noisy if faults is None else faults.read(noisy, y.copy(), k)
-            values = y.tolist()
+            reading = np.where(np.isnan(y), reading, y)
+            values = reading.tolist()
             known = [values[i] for i in read]
             if states_read:
                 known += x[states_read].tolist()

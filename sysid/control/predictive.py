@@ -259,7 +259,8 @@ class PredictiveControl:
         if not isinstance(self.inputs, Mapping) or not self.inputs:
             raise UserError(
                 "PredictiveControl: expected the limits of at least one input, such as "
-                f'inputs={{"pump": (0, 10)}}, got {self.inputs!r}'
+                'inputs={"pump": (0, 10)}, or policy.inputs={pump: [0, 10]} of a controller in a '
+                f"configuration, got {self.inputs!r}"
             )
         self.inputs = {name: InputLimits.of(name, given) for name, given in self.inputs.items()}
         check_whole(self.horizon, 1, "PredictiveControl: horizon")
@@ -372,7 +373,8 @@ class PredictiveControl:
         identification : Identification or Model or JointModel or None
             What is known about the plant; what `predictors` expects.
         situation : Situation
-            The last samples, up to the measured output of the present one.
+            The last samples, up to the measured output of the present one. Instead of a missing
+            output (nan) the last known one counts.
         forecast : mapping of str to (T + 1,) array_like
             Values at the samples k ... k + T of inputs that are not planned, and of all signals
             that settings name. Prices are those at the samples of the inputs, limits and
@@ -407,11 +409,12 @@ class PredictiveControl:
     ) -> ControlDecision:
         """Return the inputs from the present sample on."""
         previous = self._previous(situation)
+        self._calibrate(situation)
+        situation = _without_missing(situation)
         predictor = self._predictor(identification, situation, forecast)
         if isinstance(predictor, str):
             return self._without_plan(previous, predictor)
         self._check_outputs(predictor.output_names)
-        self._calibrate(situation)
         problem = self._problem(predictor.output_names, previous, forecast)
         if situation.time < self.start:
             return self._without_plan(previous, "plans are applied later (start)")
@@ -450,7 +453,7 @@ class PredictiveControl:
         std = (last.high - last.mean)[:n_applied] / Z_95
         if self._squares.shape != std.shape:
             self._squares = np.ones(std.shape)
-        known = std > 0
+        known = (std > 0) & np.isfinite(measured)
         scaled = (measured - last.mean[:n_applied])[known] / std[known]
         squares = np.ones(std.shape)
         squares[known] = np.square(scaled)
@@ -531,6 +534,14 @@ class PredictiveControl:
         for kind in (self._map("price"), self._map("quadratic_price")):
             columns = [self._signal(kind.get(name, 0.0), forecast)[:-1] for name in self.inputs]
             prices.append(np.column_stack(columns))
+        quadratic_price = prices[1]
+        if not (quadratic_price >= 0).all():
+            i, column = np.argwhere(~(quadratic_price >= 0))[0]
+            name = list(self.inputs)[column]
+            raise UserError(
+                f"PredictiveControl: quadratic_price of {name!r}: expected values of at least 0, "
+                f"got {quadratic_price[i, column]:g} in {i} samples"
+            )
         return Problem(
             lengths=self._lengths,
             low=np.array([one.low for one in limits]),
@@ -542,7 +553,7 @@ class PredictiveControl:
             limited=tuple(names.index(name) for name in self._map("output_limits")),
             violation=self.violation,
             price=prices[0],
-            quadratic_price=prices[1],
+            quadratic_price=quadratic_price,
             change_price=np.array(
                 [self._map("change_price").get(name, 0.0) for name in self.inputs]
             ),
@@ -711,6 +722,26 @@ class PredictiveControl:
             n_iterations=n_iterations,
             reason=why,
         )
+
+
+def _without_missing(situation: Situation) -> Situation:
+    """Return a situation with the last known output instead of each missing one (nan).
+
+    Samples before the first known value of every output are left out.
+    """
+    outputs = {name: np.asarray(one, dtype=np.float64) for name, one in situation.outputs.items()}
+    are_missing = {name: np.isnan(values) for name, values in outputs.items()}
+    if not any(is_missing.any() for is_missing in are_missing.values()):
+        return situation
+    begin = 0
+    for name, is_missing in are_missing.items():
+        last_known = np.maximum.accumulate(np.where(is_missing, -1, np.arange(len(is_missing))))
+        outputs[name] = outputs[name][last_known]
+        begin = max(begin, int(np.count_nonzero(last_known < 0)))
+    return situation._replace(
+        outputs={name: values[begin:] for name, values in outputs.items()},
+        inputs={name: np.asarray(values)[begin:] for name, values in situation.inputs.items()},
+    )
 
 
 def _mean_of(predictor: Predictor, driven: Array) -> Array:

@@ -1,9 +1,11 @@
 """Linear views of models of noisy simulated plants, beside the true linearisation.
 
 ``pytest -m slow -s tests/experiments/test_linear_view_of_plants.py`` prints the table of
-docs/how_to/linear_view.md. A row takes minutes.
+docs/how_to/linear_view.md with the lags that are found for the first seed of each plant. With
+SYSID_EVERY_PLANT=1 lags are found for every seed, as in the table; a plant takes minutes.
 """
 
+import os
 import warnings
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from sysid.simulation.empirical_response import empirical_response
 
 N_SAMPLES = 3000
 SEEDS = (0, 1, 2)
+ARE_LAGS_FOUND_FOR_EVERY_SEED = bool(os.environ.get("SYSID_EVERY_PLANT"))
 # Frequencies of the excited band that are compared.
 N_FREQUENCIES = 60
 
@@ -36,15 +39,16 @@ class PlantCase(NamedTuple):
     """A plant, and what is reached with it."""
 
     overrides: tuple[str, ...]
-    covered: float  # least share of the frequencies that the bands cover, mean of both bands [-]
+    #: least share of the frequencies that the bands cover; mean of seeds, inputs and both bands [-]
+    covered: float
 
 
 PLANTS = {
-    "Silverbox": PlantCase(("system=silverbox",), 0.8),
-    "Wiener-Hammerstein": PlantCase(("system=wiener_hammerstein",), 0.5),
-    "tanks": PlantCase(TANKS, 0.6),
+    "Silverbox": PlantCase(("system=silverbox",), 0.88),
+    "Wiener-Hammerstein": PlantCase(("system=wiener_hammerstein",), 0.6),
+    "tanks": PlantCase(TANKS, 0.65),
     "building": PlantCase(BUILDING, 0.88),
-    "heater at 0.5 s": PlantCase(("system=heater",), 0.8),
+    "heater at 0.5 s": PlantCase(("system=heater",), 0.88),
     "heater at 5 s": PlantCase(
         ("system=heater", "system.dt=5", "system.heat_delay=1", "system.substeps=20"), 0.88
     ),
@@ -52,14 +56,28 @@ PLANTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", PLANTS)
-def test_bands_cover_the_true_linearisation_of_a_noisy_plant(name, seed):
+def test_bands_cover_the_true_linearisation_of_a_noisy_plant(name):
     case = PLANTS[name]
     plant = plant_of(compose_configuration(*case.overrides, "noise.snr_db=40"))
-    record = plant.trajectory(N_SAMPLES, seed).to_dataset()
+    narx = "auto"
+    covered = []
+    for seed in SEEDS:
+        record = plant.trajectory(N_SAMPLES, seed).to_dataset()
+        found = identify(record, narx, outputs=plant.outputs, inputs=plant.inputs, identified=1.0)
+        if not ARE_LAGS_FOUND_FOR_EVERY_SEED:
+            narx = found.model.narx
+        covered += compare_views(f"{name}, seed {seed}", plant, record, found)
+    print(f"\n{name}: {100 * np.mean(covered):.0f} % covered")
+    assert np.mean(covered) > case.covered
+
+
+def compare_views(title, plant, record, found):
+    """Print and check the errors of the linear views of a model; return the covered fractions.
+
+    The fractions are those of magnitude and phase, for each input in turn.
+    """
     (output,) = plant.outputs
-    found = identify(record, outputs=[output], inputs=plant.inputs, identified=1.0)
     means = {input: float(record[input].mean()) for input in plant.inputs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -68,25 +86,25 @@ def test_bands_cover_the_true_linearisation_of_a_noisy_plant(name, seed):
     truth = linearise(plant.system, list(means.values()), interpolation=plant.interpolation)
     signals = {signal: record[signal].values for signal in (output, *plant.inputs)}
     spectra = empirical_response([signals], output, view.inputs, plant.system.dt)
+    views = {"record": view, "simulation": view.by_simulation, "factor": by_factor}
     covered = []
     for column, input in enumerate(view.inputs):
         band = spectra.band(column)
         f = np.geomspace(*band, N_FREQUENCIES)
         of_plant = truth.frequency_response(f)[:, 0, plant.inputs.index(input)]
-        views = {"record": view, "simulation": view.by_simulation, "factor": by_factor}
-        for title, one in views.items():
+        for kind, one in views.items():
             found_at = one.frequency_response(f).sel(output=output, input=input)
             seen = ViewOfInput(output, input, 0.5, one, found_at, found_at, of_plant, None)
             errors = seen.errors(band)
             print(
-                f"\n{name}, {input}, seed {seed}, {title}: {errors['median_error_db']:.2f} dB, "
+                f"\n{title}, {input}, {kind}: {errors['median_error_db']:.2f} dB, "
                 f"{errors['median_error_deg']:.2f} deg, close {100 * errors['close']:.0f} %, "
                 f"covered {100 * errors['coverage_magnitude']:.0f} %, "
                 f"{100 * errors['coverage_phase']:.0f} %",
                 end="",
             )
-            if title == "record":
+            if kind == "record":
                 covered += [errors["coverage_magnitude"], errors["coverage_phase"]]
                 assert errors["median_error_db"] < 2.0
                 assert errors["median_error_deg"] < 15.0
-    assert np.mean(covered) > case.covered
+    return covered

@@ -16,6 +16,7 @@ from simulators import (
     Levels,
     MeasurementNoise,
     OpenLoop,
+    OutlierNoise,
     closed_loop,
 )
 
@@ -186,3 +187,24 @@ def test_a_controller_may_read_true_states_which_are_not_measured():
 def test_states_that_do_not_exist_are_not_read():
     with pytest.raises(ValueError, match=r"expected states among .* got \['roof'\]"):
         closed_loop(Building(), Thermostat(900.0, ("roof",)), {"ambient_temperature": np.zeros(20)})
+
+
+def test_a_controller_reads_the_last_reading_instead_of_a_missing_one():
+    outside = {"ambient_temperature": np.zeros(40)}
+    sensor = OutlierNoise(std=0.05, missing=12)
+    read = []
+
+    class Recording(PI):
+        def control(self, time, output, state):
+            read.append(output[0])
+            return super().control(time, output, state)
+
+    samples = list(closed_loop(Building(), Recording(), outside, measurement=sensor, seed=3))
+
+    measured = np.array([sample.output[0] for sample in samples])
+    assert np.isnan(measured).sum() == 12
+    assert np.isnan(measured[1:] + measured[:-1]).sum() > 12, "some readings are missing in a row"
+    last = np.nan
+    for value, known in zip(measured, read, strict=True):
+        last = last if np.isnan(value) else value
+        assert known == last

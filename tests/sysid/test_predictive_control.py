@@ -317,6 +317,37 @@ def identified():
     return identification, y, u
 
 
+def test_a_missing_output_counts_as_the_last_known_one_and_does_not_spoil_later_bands():
+    seen = []
+
+    def predictors(model, situation, forecast, driven):
+        seen.append(situation)
+        return KnownPlant(driven, std=0.1)
+
+    found = policy(predictors=predictors, price={"u": 0.1})
+    decide(found)
+    outputs = {
+        "y": np.array([np.nan, 1.0, 2.0, np.nan]),
+        "z": np.array([np.nan, np.nan, 5.0, 6.0]),
+    }
+    inputs = {"u": np.array([0.1, 0.2, 0.3])}
+    decision = found.decide(None, Situation(0.0, outputs, inputs), {})
+
+    assert not decision.reason
+    assert np.isfinite(decision.high).all()
+    assert seen[-1].outputs["y"].tolist() == [2.0, 2.0]
+    assert seen[-1].outputs["z"].tolist() == [5.0, 6.0]
+    assert seen[-1].inputs["u"].tolist() == [0.3]
+
+
+def test_without_any_measured_output_the_fallback_decides():
+    identification, _, _ = identified()
+    nothing = Situation(0.0, {"y": np.full(3, np.nan)}, {"u": np.ones(2)})
+    found = PredictiveControl(LIMITS, horizon=T)
+
+    assert found.decide(identification, nothing, {}).reason == "there are fewer samples than lags"
+
+
 def test_a_loop_of_ones_own_follows_the_reference():
     identification, y, u = identified()
     found = PredictiveControl(LIMITS, horizon=12, moves=3, tracking={"y": ("reference", 1.0)})
@@ -420,6 +451,13 @@ def test_limits_of_a_forecast_may_not_contradict():
     low = np.linspace(0.0, 2.0, T + 1)
     with pytest.raises(UserError, match="low < high, got 1 and 1 in 4 samples"):
         decide(found, {"low": low, "high": np.ones(T + 1)})
+
+
+def test_a_quadratic_price_of_a_forecast_is_not_negative():
+    found = policy(quadratic_price={"u": "tariff"})
+    tariff = np.append(np.ones(T - 1), [-0.5, 1.0])
+    with pytest.raises(UserError, match=rf"quadratic_price of 'u': .* got -0.5 in {T - 1} samples"):
+        decide(found, {"tariff": tariff})
 
 
 def test_a_forecast_may_not_be_missing_or_end_early():
