@@ -158,7 +158,8 @@ class PredictiveControl:
     changes (zero-order robust optimisation: Feng, Di Cairano and Quirynen 2020; with Gaussian
     processes: Lahr, Zanelli, Carron and Zeilinger 2023). They are multiplied by the root mean
     square of the standardised errors of the last plans, for each of the `n_applied` samples until
-    the next decision; later samples have the factor of the last one.
+    the next decision; later samples have the factor of the last one. While the fallback decides,
+    predictions of the past samples with the applied inputs take the place of plans.
 
     A plan is applied only if it is trustworthy. Otherwise the decision states the `reason`, holds
     the last inputs, and leaves it to the caller to apply something else.
@@ -409,8 +410,9 @@ class PredictiveControl:
     ) -> ControlDecision:
         """Return the inputs from the present sample on."""
         previous = self._previous(situation)
-        self._calibrate(situation)
+        measured = situation.outputs
         situation = _without_missing(situation)
+        self._calibrate(identification, situation, measured)
         predictor = self._predictor(identification, situation, forecast)
         if isinstance(predictor, str):
             return self._without_plan(previous, predictor)
@@ -438,28 +440,46 @@ class PredictiveControl:
 
     # --- calibration ------------------------------------------------------------------------------
 
-    def _calibrate(self, situation: Situation) -> None:
-        """Include the errors of the last plan in their running mean square."""
+    def _calibrate(
+        self, model: Any, situation: Situation, measured: Mapping[str, ArrayLike]
+    ) -> None:
+        """Include the errors of the last plan in their running mean square.
+
+        If the last decision was left to the fallback, the present model predicts the samples since
+        then, with the inputs that were applied. Otherwise bands that few bad plans have widened
+        would stay wide: no plan would be applied any more.
+        """
         last = self._last_decision
         self._last_decision = None
-        if last is None:
-            return
         n_applied = self.n_applied
-        measured = np.column_stack(
-            [np.asarray(situation.outputs[name])[-n_applied:] for name in last.output_names]
-        )
-        if len(measured) < n_applied:
+        if last is not None:
+            names = last.output_names
+            mean = last.mean[:n_applied]
+            std = (last.high - last.mean)[:n_applied] / Z_95
+        else:
+            has_planned = self._n_squares > CALIBRATION_START
+            may_need_state = self.predictors is not None and situation.state is not None
+            past = None
+            if has_planned and not may_need_state:  # the true state of the past is not known
+                past = self._predict_past(model, situation, n_applied)
+            if past is None:
+                return
+            predictor, driven = past
+            names = predictor.output_names
+            mean = _mean_of(predictor, driven)[:n_applied]
+            std = predictor.standard_deviation(driven) * self._band_factors(len(names))
+            std = std[:n_applied]
+        values = np.column_stack([np.asarray(measured[name])[-n_applied:] for name in names])
+        if len(values) < n_applied:
             return
-        std = (last.high - last.mean)[:n_applied] / Z_95
         if self._squares.shape != std.shape:
             self._squares = np.ones(std.shape)
-        known = (std > 0) & np.isfinite(measured)
-        scaled = (measured - last.mean[:n_applied])[known] / std[known]
-        squares = np.ones(std.shape)
-        squares[known] = np.square(scaled)
+        scaled = np.ones(std.shape)
+        np.divide(values - mean, std, out=scaled, where=std > 0)
+        scaled = np.where(np.isfinite(scaled), scaled, 1.0)
         # the standard deviations had the present factors already
         self._n_squares = min(self._n_squares + 1, CALIBRATION_MEMORY)
-        self._squares += self._squares * (squares - 1.0) / self._n_squares
+        self._squares += self._squares * (np.square(scaled) - 1.0) / self._n_squares
 
     def _band_factors(self, n_outputs: int) -> Array:
         """Return the factors (T, m) of the standard deviations of a plan."""
@@ -581,22 +601,10 @@ class PredictiveControl:
         if not self.max_error:
             return ""
         n_steps = self.horizon
-        n_known = min(len(values) for values in situation.outputs.values())
-        if n_known <= n_steps:
+        past = self._predict_past(model, situation, n_steps)
+        if past is None:
             return "the model cannot be judged yet"
-        n_earlier = n_known - n_steps
-        earlier = Situation(
-            situation.time,
-            {name: values[:n_earlier] for name, values in situation.outputs.items()},
-            {name: values[: n_earlier - 1] for name, values in situation.inputs.items()},
-        )
-        last = slice(n_earlier - 1, None)
-        applied = {name: np.asarray(values)[last] for name, values in situation.inputs.items()}
-        held = {name: np.append(values, values[-1:]) for name, values in applied.items()}
-        predictor = self._predictor(model, earlier, held)
-        if isinstance(predictor, str):
-            return "the model cannot be judged yet"
-        driven = np.column_stack([applied[name] for name in self.driven])
+        predictor, driven = past
         mean = _mean_of(predictor, driven)
         for name, largest in self._map("max_error").items():
             measured = np.asarray(situation.outputs[name])[-n_steps:]
@@ -604,6 +612,32 @@ class PredictiveControl:
             if not np.sqrt(np.mean(np.square(error))) <= largest:
                 return "the model is not good enough"
         return ""
+
+    def _predict_past(
+        self, model: Any, situation: Situation, n_steps: int
+    ) -> tuple[Predictor, Array] | None:
+        """Return what predicts the last `n_steps` samples from the one before them, or None.
+
+        With it come the inputs (T, q) that were applied since then, continued by the last ones.
+        """
+        n_known = min(len(values) for values in situation.outputs.values())
+        if n_known <= n_steps:
+            return None
+        n_earlier = n_known - n_steps
+        earlier = Situation(
+            situation.time,
+            {name: values[:n_earlier] for name, values in situation.outputs.items()},
+            {name: values[: n_earlier - 1] for name, values in situation.inputs.items()},
+        )
+        n_held = self.horizon + 1 - n_steps
+        applied = {}
+        for name, values in situation.inputs.items():
+            since_then = np.asarray(values)[n_earlier - 1 :]
+            applied[name] = np.pad(since_then, (0, n_held), mode="edge")
+        predictor = self._predictor(model, earlier, applied)
+        if isinstance(predictor, str):
+            return None
+        return predictor, np.column_stack([applied[name][:-1] for name in self.driven])
 
     # --- the plan ---------------------------------------------------------------------------------
 

@@ -405,6 +405,28 @@ def test_bands_follow_the_errors_of_the_plans():
     assert std[1] == pytest.approx(0.3, rel=0.2)
 
 
+def test_bands_that_bad_plans_have_widened_become_narrow_again_under_the_fallback():
+    largest = {"y": 0.5}
+    found = policy(predictors=known_plant(std=0.1), max_standard_deviation=largest, n_applied=2)
+    decision = decide(found)
+    n_plans = 0
+    while not decision.reason:
+        n_plans += 1
+        measured = decision.mean[:2, 0] + 2.0
+        decision = found.decide(None, Situation(0.0, {"y": measured}, {"u": np.ones(1)}), {})
+    n_rejected = 0
+    while decision.reason == "the plan is too uncertain":
+        n_rejected += 1
+        u = np.full(3, decision.inputs["u"][0])
+        followed = KnownPlant(("u",)).mean(np.full((T, 1), u[0]))[:2]
+        measured = np.append([1.0, 1.0], followed)
+        decision = found.decide(None, Situation(0.0, {"y": measured}, {"u": u}), {})
+
+    assert 0 < n_plans < 20
+    assert 0 < n_rejected < 200
+    assert not decision.reason
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 
