@@ -70,8 +70,10 @@ BLOCKS_PER_FOLD = 3
 CALIBRATION_STREAM = 1
 # Long simulations of each fold that measure the bands; this many reach most of the fold.
 N_LONG_RUNS = 5
-# Where lags are compared, a feature must lower the mean square by this fraction of it [-].
-MIN_GAIN_PER_FEATURE = 1e-3
+# Where lags are compared, a feature must lower the mean square by this fraction of it [-]. The
+# information criterion of Akaike asks for 2 / n in n independent samples. Errors of a free run stay
+# alike over many samples, so that a held-out part of some thousand samples has few hundred of them.
+MIN_GAIN_PER_FEATURE = 3e-3
 # A fold extrapolates if a signal goes beyond the range of the other samples by this fraction of it.
 MAX_INTERPOLATED_EXCESS = 0.1
 # Lags, spread over all, with which every route is tried before the others, if there are many.
