@@ -168,8 +168,8 @@ def error_ratios(seed):
     gp = OnlineGP(COLLINEAR, noise_variance=noise_variance, budget=budget, reduction=reduction)
     x, y = adversarial_stream(random, 200)
     errors = []
-    for k in range(0, 200, 40):
-        gp.update_many(x[k : k + 40], y[k : k + 40])
+    for k in range(0, 200, 20):
+        gp.update_many(x[k : k + 20], y[k : k + 20])
         errors.append(rounding_errors(gp, x[::4]))
     stream, fresh = np.max(errors, axis=0)
     ratios = stream / (fresh + 1e-12 * np.array([1.0, abs(y).max(), 1.0]))
