@@ -366,7 +366,7 @@ def closed_loop(
             y0 = np.array(system.output(x))
             noisy = y0 + e[k]
             y = noisy if faults is None else faults.read(noisy, y.copy(), k)
-            reading = np.where(np.isnan(y), reading, y)
+            reading = y if faults is None else np.where(np.isnan(y), reading, y)
             values = reading.tolist()
             known = [values[i] for i in read]
             if states_read:

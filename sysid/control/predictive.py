@@ -446,8 +446,8 @@ class PredictiveControl:
         """Include the errors of the last plan in their running mean square.
 
         If the last decision was left to the fallback, the present model predicts the samples since
-        then, with the inputs that were applied. Otherwise bands that few bad plans have widened
-        would stay wide: no plan would be applied any more.
+        then, with the inputs that were applied. Otherwise bands that a few bad plans have widened
+        would stay wide, and no plan would be applied any more.
         """
         last = self._last_decision
         self._last_decision = None
@@ -457,18 +457,10 @@ class PredictiveControl:
             mean = last.mean[:n_applied]
             std = (last.high - last.mean)[:n_applied] / Z_95
         else:
-            has_planned = self._n_squares > CALIBRATION_START
-            may_need_state = self.predictors is not None and situation.state is not None
-            past = None
-            if has_planned and not may_need_state:  # the true state of the past is not known
-                past = self._predict_past(model, situation, n_applied)
+            past = self._predict_since_last_decision(model, situation)
             if past is None:
                 return
-            predictor, driven = past
-            names = predictor.output_names
-            mean = _mean_of(predictor, driven)[:n_applied]
-            std = predictor.standard_deviation(driven) * self._band_factors(len(names))
-            std = std[:n_applied]
+            names, mean, std = past
         values = np.column_stack([np.asarray(measured[name])[-n_applied:] for name in names])
         if len(values) < n_applied:
             return
@@ -480,6 +472,27 @@ class PredictiveControl:
         # the standard deviations had the present factors already
         self._n_squares = min(self._n_squares + 1, CALIBRATION_MEMORY)
         self._squares += self._squares * (np.square(scaled) - 1.0) / self._n_squares
+
+    def _predict_since_last_decision(
+        self, model: Any, situation: Situation
+    ) -> tuple[tuple[str, ...], Array, Array] | None:
+        """Return outputs, means and standard deviations (n_applied, m) with the applied inputs.
+
+        None before any plan was compared with what came, and if the past cannot be predicted: a
+        predictor of one's own may need the true state, which is known at the present only.
+        """
+        has_planned = self._n_squares > CALIBRATION_START
+        may_need_state = self.predictors is not None and situation.state is not None
+        if not has_planned or may_need_state:
+            return None
+        past = self._predict_past(model, situation, self.n_applied)
+        if past is None:
+            return None
+        predictor, driven = past
+        names = predictor.output_names
+        mean = _mean_of(predictor, driven)
+        std = predictor.standard_deviation(driven) * self._band_factors(len(names))
+        return names, mean[: self.n_applied], std[: self.n_applied]
 
     def _band_factors(self, n_outputs: int) -> Array:
         """Return the factors (T, m) of the standard deviations of a plan."""

@@ -1,7 +1,7 @@
 """Linear views of models of noisy simulated plants, beside the true linearisation.
 
 ``pytest -m slow -s tests/experiments/test_linear_view_of_plants.py`` prints the table of
-docs/how_to/linear_view.md with the lags that are found for the first seed of each plant. With
+docs/how_to/linear_view.md with the lags that are found for the first seed of most plants. With
 SYSID_EVERY_PLANT=1 lags are found for every seed, as in the table; a plant takes minutes.
 """
 
@@ -39,14 +39,16 @@ class PlantCase(NamedTuple):
     """A plant, and what is reached with it."""
 
     overrides: tuple[str, ...]
-    #: least share of the frequencies that the bands cover; mean of seeds, inputs and both bands [-]
-    covered: float
+    covered: float  # least share of the frequencies that the bands cover, mean of both bands [-]
+    #: whether all seeds have the lags that are found for the first one; with those of another seed
+    #: the band of the tanks covers a third of the phase
+    shares_lags: bool = True
 
 
 PLANTS = {
     "Silverbox": PlantCase(("system=silverbox",), 0.88),
     "Wiener-Hammerstein": PlantCase(("system=wiener_hammerstein",), 0.6),
-    "tanks": PlantCase(TANKS, 0.65),
+    "tanks": PlantCase(TANKS, 0.65, shares_lags=False),
     "building": PlantCase(BUILDING, 0.88),
     "heater at 0.5 s": PlantCase(("system=heater",), 0.88),
     "heater at 5 s": PlantCase(
@@ -61,15 +63,13 @@ def test_bands_cover_the_true_linearisation_of_a_noisy_plant(name):
     case = PLANTS[name]
     plant = plant_of(compose_configuration(*case.overrides, "noise.snr_db=40"))
     narx = "auto"
-    covered = []
     for seed in SEEDS:
         record = plant.trajectory(N_SAMPLES, seed).to_dataset()
         found = identify(record, narx, outputs=plant.outputs, inputs=plant.inputs, identified=1.0)
-        if not ARE_LAGS_FOUND_FOR_EVERY_SEED:
+        if case.shares_lags and not ARE_LAGS_FOUND_FOR_EVERY_SEED:
             narx = found.model.narx
-        covered += compare_views(f"{name}, seed {seed}", plant, record, found)
-    print(f"\n{name}: {100 * np.mean(covered):.0f} % covered")
-    assert np.mean(covered) > case.covered
+        covered = compare_views(f"{name}, seed {seed}", plant, record, found)
+        assert np.mean(covered) > case.covered
 
 
 def compare_views(title, plant, record, found):
