@@ -106,7 +106,8 @@ def held_out_errors(
         factors_in_race = [factors[int(i)] for i in in_race]
         quick = _quick(settings, int(is_learned.sum()))
         if fold == len(starts):
-            start = quick.know(narx, x[is_learned], y[is_learned])
+            near = starts[-1].hyperparameters if starts else None
+            start = quick.know(narx, x[is_learned], y[is_learned], near=near)
             if out_of_time():
                 break  # the hyper-parameters may be unfinished
             starts.append(start)
@@ -142,7 +143,8 @@ def held_out_residuals(
         is_learned, follows_learned = _without_fold(follows, begin, end)
         quick = _quick(settings, int(is_learned.sum()))
         if fold == len(starts):
-            starts.append(quick.know(narx, x[is_learned], y[is_learned]))
+            near = starts[-1].hyperparameters if starts else None
+            starts.append(quick.know(narx, x[is_learned], y[is_learned], near=near))
         if out_of_time():
             return None
         residuals += _errors(narx, quick, starts[fold], [1.0], x, y, follows_learned, is_learned)

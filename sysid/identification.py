@@ -309,12 +309,16 @@ class Settings:
         regressors: np.ndarray,
         targets: np.ndarray,
         is_exact: np.ndarray | None = None,
+        *,
+        near: Hyperparameters | None = None,
     ) -> Start:
         """Return what the training derives from all rows (n, p), (n,) of records.
 
         Rows at rest with which the records begin are left out if they are more than half of the
         initial samples: they teach nothing about the plant. A training of given hyper-parameters
-        learns them, too. The training uses the rows that are exact (n,); None: all are.
+        learns them, too. The training uses the rows that are exact (n,); None: all are. Only
+        `MaximumLikelihood` uses the hyper-parameters `near` of nearly the same rows, at which it
+        starts as well.
         """
         first = 0
         n_initial = self.training.n_initial
@@ -326,7 +330,10 @@ class Settings:
         if is_exact is not None:
             x = x[is_exact[first:]]
             y = y[is_exact[first:]]
-        start = self.training.know(x, y, mean=self.mean, seed=self.seed)
+        if near is not None and isinstance(self.training, MaximumLikelihood):
+            start = self.training.know(x, y, mean=self.mean, seed=self.seed, near=near)
+        else:
+            start = self.training.know(x, y, mean=self.mean, seed=self.seed)
         return start._replace(n_at_rest=first)
 
     def know_records(

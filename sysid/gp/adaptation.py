@@ -696,20 +696,34 @@ class Adaptive(MaximumAPosteriori):
         *,
         mean: MeanFunction,
         seed: int,
+        near: Hyperparameters | None = None,
     ) -> Start:
         """Return the start of `MaximumLikelihood`.
 
         With a linear part the hyper-parameters are then improved (`_improve`), unless
         `record_robust`: the variational bound is that of Gaussian noise, and would make the large
-        errors count again. They are kept while the record is learned, unless `on_records`.
+        errors count again. They are kept while the record is learned, unless `on_records`. The
+        hyper-parameters `near` of nearly the same samples are improved at once.
         """
-        start = super()._know_likeliest(regressors, targets, mean=mean, seed=seed)
-        if self.kernel.linear_lags and not self.record_robust:
-            start = self._improve(start, regressors, targets, seed)
+        is_improved = bool(self.kernel.linear_lags) and not self.record_robust
+        if is_improved and near is not None:
+            scaling, chosen_mean = self._scaling_and_mean(regressors, targets, mean)
+            start = Start(scaling=scaling, mean=chosen_mean, hyperparameters=near)
+            start = self._improve(start, regressors, targets, seed, has_other_starts=False)
+        else:
+            start = super()._know_likeliest(regressors, targets, mean=mean, seed=seed, near=near)
+            if is_improved:
+                start = self._improve(start, regressors, targets, seed)
         return start._replace(stays=not self.on_records)
 
     def _improve(
-        self, start: Start, regressors: np.ndarray, targets: np.ndarray, seed: int
+        self,
+        start: Start,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        seed: int,
+        *,
+        has_other_starts: bool = True,
     ) -> Start:
         """Return the start with hyper-parameters that suit a model with a limited number of points.
 
@@ -734,14 +748,13 @@ class Adaptive(MaximumAPosteriori):
             length_scale_prior_std=self.record_length_prior_std,
         )
         problem = VariationalProblem.of(settings, inputs[used], residuals[used], points)
-        exact = problem.logarithms(
-            start.hyperparameters.kernel, start.hyperparameters.noise_variance
-        )
-        starts = [exact, *problem.starts(1, np.random.default_rng(seed))]
+        starts = [problem.start_at(start.hyperparameters)]
+        if has_other_starts:
+            starts += problem.starts(1, np.random.default_rng(seed))
         optima = [
             minimise(
                 problem.cost,
-                np.clip(x, *problem.bounds.T),
+                x,
                 problem.bounds,
                 max_iterations=self.max_iterations,
                 tolerance=RECORD_TOLERANCE,

@@ -234,6 +234,11 @@ class MarginalLikelihoodProblem:
         lower, upper = self.bounds.T
         return [np.clip(start, lower, upper) for start in starts[:n]]
 
+    def start_at(self, known: Hyperparameters) -> np.ndarray:
+        """Return the variables x (q + 1,) of known hyper-parameters, within the bounds."""
+        x = self.logarithms(known.kernel, known.noise_variance)
+        return np.asarray(np.clip(x, *self.bounds.T))
+
     def kernel_and_noise(self, x: np.ndarray) -> tuple[Kernel, float]:
         """Return the kernel and the noise variance for the variables x (q + 1,)."""
         log_signal_variance, _ = self.unit.log_variance(x[:-1])
@@ -665,13 +670,17 @@ class MaximumLikelihood(Training):
         *,
         mean: MeanFunction,
         seed: int,
+        near: Hyperparameters | None = None,
     ) -> Start:
         """Return the scaling and the mean of all samples, with trained hyper-parameters.
 
-        The training uses `record_samples` samples at equal distances. The variance of the kernel
-        is then multiplied by `record_variance_factor`.
+        The training uses `record_samples` samples at equal distances. It also starts at the
+        hyper-parameters `near`, if they are given: those that it found for nearly the same samples.
+        The variance of the kernel is then multiplied by `record_variance_factor`.
         """
-        start = self._know_likeliest(regressors, targets, mean=mean, seed=seed)
+        if near is not None:
+            near = near.with_variance_factor(1.0 / self.record_variance_factor)
+        start = self._know_likeliest(regressors, targets, mean=mean, seed=seed, near=near)
         assert start.hyperparameters is not None
         scaled = start.hyperparameters.with_variance_factor(self.record_variance_factor)
         return start._replace(hyperparameters=scaled)
@@ -683,13 +692,10 @@ class MaximumLikelihood(Training):
         *,
         mean: MeanFunction,
         seed: int,
+        near: Hyperparameters | None = None,
     ) -> Start:
         """Return the start of `know` with the hyper-parameters of the largest likelihood."""
-        scaling = self.fit_scaling(regressors)
-        if self.kernel.linear_lags:
-            chosen_mean = mean.fitted(regressors, targets)
-        else:
-            chosen_mean = mean.fitted_to_record(regressors, targets)
+        scaling, chosen_mean = self._scaling_and_mean(regressors, targets, mean)
         n = len(targets)
         n_used = min(n, self.record_samples)
         spread_rows = np.arange(n_used) * n // n_used
@@ -702,10 +708,20 @@ class MaximumLikelihood(Training):
         x = regressors[spread_rows]
         residuals = targets[spread_rows] - chosen_mean(x)
         z = scaling.transform(x)
-        hyperparameters = training.train(z, residuals, seed)
+        hyperparameters = training._train(z, residuals, seed, near=near)
         if self.record_robust and not out_of_time():
             hyperparameters = training.robust_to_large_errors(hyperparameters, z, residuals, seed)
         return Start(scaling=scaling, mean=chosen_mean, hyperparameters=hyperparameters, stays=True)
+
+    def _scaling_and_mean(
+        self, regressors: np.ndarray, targets: np.ndarray, mean: MeanFunction
+    ) -> tuple[AffineMap, MeanFunction]:
+        """Return the scaling of a record (n, p) and the mean function of its targets (n,)."""
+        if self.kernel.linear_lags:
+            chosen_mean = mean.fitted(regressors, targets)
+        else:
+            chosen_mean = mean.fitted_to_record(regressors, targets)
+        return self.fit_scaling(regressors), chosen_mean
 
     def robust_to_large_errors(
         self, known: Hyperparameters, inputs: np.ndarray, targets: np.ndarray, seed: int
@@ -762,12 +778,19 @@ class MaximumLikelihood(Training):
         targets: np.ndarray,
         seed: int,
         noise_factors: np.ndarray | None = None,
+        *,
+        near: Hyperparameters | None = None,
     ) -> Hyperparameters:
-        """Return the best optimum over all starts, with factors (n,) of the noise variance."""
+        """Return the best optimum over all starts, with factors (n,) of the noise variance.
+
+        If hyper-parameters `near` the optimum are known, a search starts there as well.
+        """
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         if noise_factors is not None:
             problem = replace(problem, noise_factors=noise_factors)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
+        if near is not None:
+            starts = [problem.start_at(near), *starts]
         is_linear = isinstance(self.kernel, Linear)
         results: list[Optimum] = []
         for start in starts:

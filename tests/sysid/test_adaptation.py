@@ -23,10 +23,12 @@ from sysid import (
     Scaling,
     Settings,
     SquaredExponential,
+    StableSpline,
     Start,
     Sum,
     Training,
     VarianceThreshold,
+    WithLinearPart,
     ZeroMean,
     build,
     describe,
@@ -527,3 +529,45 @@ def test_hyperparameters_of_a_whole_record_stay_unless_they_are_to_follow(on_rec
     assert has_estimates == on_records
     assert is_unchanged != on_records
     assert start_from_dataset(start_to_dataset(start)).stays != on_records
+
+
+def count_evaluations(monkeypatch):
+    """Return a list that grows by one entry with each evaluation of a likelihood."""
+    evaluations = []
+    original = MarginalLikelihoodProblem.cost
+
+    def cost(problem, x):
+        evaluations.append(type(problem))
+        return original(problem, x)
+
+    monkeypatch.setattr(MarginalLikelihoodProblem, "cost", cost)
+    return evaluations
+
+
+def test_a_record_of_nearly_the_same_samples_is_trained_from_its_hyperparameters(monkeypatch):
+    """A model with a linear part, whose variational bound takes the time."""
+    x, y = make_stream(150)
+    training = Adaptive(
+        record_samples=60, kernel=WithLinearPart(SquaredExponential(), StableSpline([1]))
+    )
+    whole = training.know(x, y, mean=ZeroMean(), seed=0).hyperparameters
+    evaluations = count_evaluations(monkeypatch)
+
+    alone = training.know(x[:-10], y[:-10], mean=ZeroMean(), seed=0).hyperparameters
+    n_alone = len(evaluations)
+    near = training.know(x[:-10], y[:-10], mean=ZeroMean(), seed=0, near=whole).hyperparameters
+    n_near = len(evaluations) - n_alone
+
+    assert near.log_likelihood >= alone.log_likelihood - 0.1
+    assert n_near < n_alone / 2
+
+
+def test_hyperparameters_that_are_far_off_do_not_mislead_an_exact_gaussian_process():
+    x, y = make_stream(150)
+    training = Adaptive(record_samples=60)
+    alone = training.know(x, y, mean=ZeroMean(), seed=0).hyperparameters
+    far_off = Hyperparameters(SquaredExponential(1e-6, [1e3, 1e3]), 1.0, -np.inf)
+
+    found = training.know(x, y, mean=ZeroMean(), seed=0, near=far_off).hyperparameters
+
+    assert found.log_likelihood >= alone.log_likelihood - 1e-3
