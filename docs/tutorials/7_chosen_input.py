@@ -69,6 +69,8 @@ class Tank(System):
         return state[..., :1]
 
 
+N_AT_A_TIME = 5  # samples after which a plan is compared with the plant
+
 plant = Tank()
 narx = Narx({"level": 1}, {"pump": 1}, predict="change")
 settings = Settings(training=Adaptive(n_initial=50), budget=50, linear_part="none")
@@ -99,6 +101,17 @@ class Experiment:
         self.level = np.append(self.level, level)
         self.pump = np.append(self.pump, stretch)
 
+    def follow(self, design):
+        """Apply the next stretch of a design, a few samples at a time, and return the decision."""
+        decision = design.next(self.identification, self.level[:, None], self.pump[:, None])
+        stretch = decision.inputs["pump"]
+        for n_applied in range(0, len(stretch), N_AT_A_TIME):
+            known = self.level[:, None], self.pump[:, None]
+            if design.should_end(decision, n_applied, self.identification, *known):
+                break
+            self.apply(stretch[n_applied : n_applied + N_AT_A_TIME])
+        return decision
+
 
 # %%
 # The design
@@ -107,7 +120,8 @@ class Experiment:
 # The voltage stays between 0 and 5 V, and its root mean square about 2.5 V is at most that of
 # uniform random levels. The level shall stay between 0.2 and 2 m for at least 95 % of the planned
 # samples. A stretch has 50 samples: the tank needs that long to go from one end to the other. Until
-# the first 50 samples are learned there is no model, and nothing is planned.
+# the first 50 samples are learned there is no model, and nothing is planned. A stretch ends early
+# if the plant contradicts the plan so much that the level would leave its limits.
 
 LEVEL_LIMITS = (0.2, 2.0)  # m
 POWER = 2.5 / np.sqrt(3)  # V
@@ -129,11 +143,9 @@ def make_design(seed):
 design = make_design(seed=0)
 designed = Experiment(seed=0)
 decisions = []
-for first in range(0, N_SAMPLES, HORIZON):
-    known = designed.level[-1:, None], designed.pump[-1:, None]
-    decision = design.next(designed.identification, *known)
-    designed.apply(decision.inputs["pump"])
-    decisions.append((first, decision))
+while len(designed.level) < N_SAMPLES:
+    first = len(designed.level)
+    decisions.append((first, designed.follow(design)))
 print(f"{design.n_decisions} decisions, {design.n_fallbacks} of them without the best plan")
 
 # %%
@@ -141,15 +153,17 @@ print(f"{design.n_decisions} decisions, {design.n_fallbacks} of them without the
 # band. The figure shows the last six plans, and the level that was measured later.
 
 fig, axes = plt.subplots(2, 1, figsize=(8, 4.5), sharex=True, layout="constrained")
-shown = slice(N_SAMPLES - 6 * HORIZON, N_SAMPLES)
-samples = np.arange(N_SAMPLES)
-for number, (first, decision) in enumerate(decisions[-6:]):
-    planned = first + np.arange(HORIZON)
-    low = decision.low[:HORIZON, 0]
-    high = decision.high[:HORIZON, 0]
+last_decisions = decisions[-6:]
+shown = slice(last_decisions[0][0], len(designed.level))
+samples = np.arange(len(designed.level))
+ends = [first for first, _ in last_decisions[1:]] + [len(designed.level)]
+for number, ((first, decision), end) in enumerate(zip(last_decisions, ends, strict=True)):
+    planned = np.arange(first, end)
+    low = decision.low[: end - first, 0]
+    high = decision.high[: end - first, 0]
     label = "planned, 95 % band" if number == 0 else None
     axes[0].fill_between(planned, low, high, color="C1", alpha=0.35, linewidth=0, label=label)
-    axes[0].plot(planned, decision.mean[:HORIZON, 0], color="C1", linewidth=1)
+    axes[0].plot(planned, decision.mean[: end - first, 0], color="C1", linewidth=1)
 axes[0].plot(samples[shown], designed.level[shown], "k:", label="measured")
 for limit in LEVEL_LIMITS:
     axes[0].axhline(limit, color="gray", linestyle="--", linewidth=0.8)
@@ -239,33 +253,34 @@ plt.show()
 # What it brings
 # --------------
 #
-# The root mean square of this error, over the samples. Every excitation is applied three times, and
+# The root mean square of this error, over the samples. Every excitation is applied eight times, and
 # the medians are drawn.
 
 
 def errors_over_time(kind, seed):
-    """Return the errors [mm] after every stretch from the second one on."""
+    """Return the errors [mm] after `CHECKS` samples; a stretch may end a few samples later."""
     experiment = Experiment(seed)
     chooser = make_design(seed)
+    signal = fixed_signal(kind, seed) if kind != "designed" else None
     errors = []
-    for first in range(0, N_SAMPLES, HORIZON):
-        if kind == "designed":
-            known = experiment.level[-1:, None], experiment.pump[-1:, None]
-            stretch = chooser.next(experiment.identification, *known).inputs["pump"]
-        else:
-            stretch = fixed_signal(kind, seed)[first : first + HORIZON]
-        experiment.apply(stretch)
-        if first > 0:
-            predicted = experiment.identification.model.predict(plane).mean
-            errors.append(1000 * np.sqrt(np.mean((predicted - true_change) ** 2)))
+    for n_samples in CHECKS:
+        while len(experiment.level) < n_samples:
+            if signal is None:
+                experiment.follow(chooser)
+            else:
+                experiment.apply(signal[len(experiment.level) : n_samples])
+        predicted = experiment.identification.model.predict(plane).mean
+        errors.append(1000 * np.sqrt(np.mean((predicted - true_change) ** 2)))
     return errors
 
 
+CHECKS = np.arange(100, N_SAMPLES + 1, HORIZON)
+
 fig, axis = plt.subplots(figsize=(8, 3), layout="constrained")
 for kind in ("designed", *KINDS):
-    errors = np.median([errors_over_time(kind, seed) for seed in range(3)], axis=0)
+    errors = np.median([errors_over_time(kind, seed) for seed in range(8)], axis=0)
     width = 2.5 if kind == "designed" else 1.2
-    axis.semilogy(np.arange(2, 11) * HORIZON, errors, ".-", linewidth=width, label=kind)
+    axis.semilogy(CHECKS, errors, ".-", linewidth=width, label=kind)
     print(
         f"{kind:12}  {errors[0]:5.1f} mm after 100 samples, {errors[-1]:4.1f} mm after {N_SAMPLES}"
     )

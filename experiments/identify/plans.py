@@ -29,6 +29,7 @@ def describe_design(plan: xr.Dataset, learned: xr.Dataset) -> dict[str, Any]:
     )
     return {
         "decisions": plan.sizes["decision"],
+        "ended_early": int(plan.attrs["n_ended_early"]),
         "fallbacks": dict(zip(reasons.tolist(), counts.tolist(), strict=True)),
         "outside": outside,
     }
@@ -40,6 +41,8 @@ def say_design(design: dict[str, Any]) -> str:
     reasons = [f"{reason} ({count})" for reason, count in design["fallbacks"].items()]
     if reasons:
         words += f", without the best plan: {'; '.join(reasons)}"
+    if design["ended_early"]:
+        words += f"; {design['ended_early']} stretches ended early to keep the outputs in limits"
     for name, share in design["outside"].items():
         if share["with_model"] is not None:
             low, high = share["limits"]

@@ -18,6 +18,9 @@ from sysid.design.candidates import InputLimits, check_ascending
 from sysid.errors import UserError
 from sysid.model.description import describe
 
+#: samples after which it is asked again whether the rest of a stretch may be applied
+SAMPLES_BETWEEN_CHECKS = 5
+
 #: settings of an input alone; the others are those of all designed inputs together
 SETTINGS_OF_INPUT = ("offset", "low", "high", "rate", "rms")
 
@@ -174,12 +177,14 @@ class DesignRun:
         #: what decides; None: nothing is known about the plant, or its model shall be tested
         self.identification: Identification | None = None
         self.decisions: list[tuple[int, DesignedInput]] = []  # with the first sample of each
+        self.n_ended_early = 0  # stretches whose rest was not applied
         self._planned_outputs: tuple[str, ...] = ()
 
     @property
     def n_ready(self) -> int:
-        """Number of samples that are decided and not applied yet."""
-        return len(self._queue)
+        """Number of samples that are applied before it is asked again how to go on."""
+        n_left = len(self._queue)
+        return min(n_left, SAMPLES_BETWEEN_CHECKS) if self.output_limits else n_left
 
     @property
     def output_limits(self) -> Mapping[str, tuple[float, float]]:
@@ -195,8 +200,8 @@ class DesignRun:
         self.tell(None)
 
     def plan(self, simulated: Sequence[Sample]) -> None:
-        """Decide about the next stretch, unless some samples of the last one are left."""
-        if self._queue:
+        """Decide about the next stretch, unless some samples of the last one may be applied."""
+        if self._queue and not self._ends_early(simulated):
             return
         found = self.identification
         n_known = 1 if found is None else max(found.narx.max_lag, 1)
@@ -205,15 +210,40 @@ class DesignRun:
         elif len(simulated) < n_known:
             designed = self._informative.next(None)._replace(fallback=TOO_FEW_SAMPLES)
         else:
-            narx = found.narx
-            last = simulated[-n_known:]
-            designed = self._informative.next(
-                found,
-                np.array([sample.output for sample in last])[:, self._columns(narx.output_names)],
-                np.array([sample.input for sample in last])[:, self._columns(narx.input_names)],
-            )
+            designed = self._informative.next(found, *self._known(found, simulated[-n_known:]))
         self.decisions.append((len(simulated), designed))
         self._queue.extend(zip(*(designed.inputs[name] for name in self.names), strict=True))
+
+    def _ends_early(self, simulated: Sequence[Sample]) -> bool:
+        """Drop the rest of the stretch that is applied if the outputs would leave their limits.
+
+        Return whether it was dropped. The decision then keeps the samples that were applied.
+        """
+        found = self.identification
+        if found is None or found.model is None or not self.decisions:
+            return False
+        first, designed = self.decisions[-1]
+        n_applied = len(simulated) - first
+        n_known = max(found.narx.max_lag, n_applied, 1)
+        if n_applied == 0 or len(simulated) < n_known:
+            return False
+        known = self._known(found, simulated[-n_known:])
+        if not self._informative.should_end(designed, n_applied, found, *known):
+            return False
+        applied = {name: values[:n_applied] for name, values in designed.inputs.items()}
+        self.decisions[-1] = (first, designed._replace(inputs=applied))
+        self.n_ended_early += 1
+        self._queue.clear()
+        return True
+
+    def _known(self, found: Identification, samples: Sequence[Sample]) -> tuple[Array, Array]:
+        """Return the outputs and inputs of the model in these samples."""
+        outputs = np.array([sample.output for sample in samples])
+        inputs = np.array([sample.input for sample in samples])
+        return (
+            outputs[:, self._columns(found.narx.output_names)],
+            inputs[:, self._columns(found.narx.input_names)],
+        )
 
     def _columns(self, names: Sequence[str]) -> list[int]:
         """Return the columns of signals in the samples of the plant."""
@@ -276,6 +306,7 @@ class DesignRun:
                 "kind": self.kind,
                 "criterion": describe(self._informative.criterion),
                 "output_limits": json.dumps(dict(self.output_limits)),
+                "n_ended_early": self.n_ended_early,
             },
         )
 

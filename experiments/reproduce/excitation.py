@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ N_TRUE_PLANT_SEEDS = 1  # seeds for which the true plant chooses the inputs
 N_COMPARED_SAMPLES = 1000  # samples after which the errors of the excitations are compared
 N_RUN_SAMPLES = 1100  # samples of every run: a design may need more than the fixed excitations
 CHECK_SAMPLES = 25  # samples between two scores
+PIECE_SAMPLES = 5  # samples after which a stretch may end early; each piece has a seed of its noise
 STRETCH_SAMPLES = 100  # samples of a stretch: the slow plants need that long to cross their range
 N_DESIGN_CANDIDATES = 30  # stretches of which a criterion chooses one
 N_TRUE_PLANT_CANDIDATES = 15  # stretches that the true plant tries at every decision
@@ -97,6 +98,11 @@ class Stand:
 
     def apply(self, stretch: Array) -> None:
         """Apply a stretch (n,) of the input, and learn all of its samples."""
+        for piece in np.split(stretch, range(PIECE_SAMPLES, len(stretch), PIECE_SAMPLES)):
+            self._apply_piece(piece)
+
+    def _apply_piece(self, stretch: Array) -> None:
+        """Apply and learn a few samples (n,), whose noise does not depend on what came before."""
         n = len(stretch)
         inputs = self.plant.with_weather(np.append(stretch, stretch[-1]), self.n_samples)
         trajectory = simulators.simulate(
@@ -237,13 +243,19 @@ def run_excitation(name: str, unit: Unit, plan: Plan) -> list[dict[str, Any]]:
     test = make_test(unit.task, sizes.n_test, SCORED_TEST_SEED)
     rows = []
     for stretch in stretches_of(name, stand, unit, sizes):
-        # A stretch is learned in pieces, after each of which the model is scored.
-        for piece in np.split(stretch, range(CHECK_SAMPLES, len(stretch), CHECK_SAMPLES)):
+        n_applied = 0
+        while n_applied < len(stretch.samples):
+            # A stretch is learned in pieces. The model is scored every CHECK_SAMPLES samples.
+            n_to_score = CHECK_SAMPLES - stand.n_samples % CHECK_SAMPLES
+            piece = stretch.samples[n_applied:][: min(PIECE_SAMPLES, n_to_score)]
             stand.apply(piece)
-            if stand.identification.model is not None:
+            n_applied += len(piece)
+            if len(piece) == n_to_score and stand.identification.model is not None:
                 rows.append(_row_of(name, stand, test, plan.n_initial))
-        if stand.n_samples >= sizes.n_longest:
-            break
+            if stand.n_samples >= sizes.n_longest:
+                return rows
+            if stretch.should_end(n_applied):
+                break
     return rows
 
 
@@ -270,12 +282,19 @@ def _row_of(
     }
 
 
-def stretches_of(name: str, stand: Stand, unit: Unit, sizes: Sizes) -> Iterator[Array]:
+class Stretch(NamedTuple):
+    """Samples of the excited input, and whether their rest should not be applied."""
+
+    samples: Array  # (n,)
+    should_end: Callable[[int], bool] = lambda n_applied: False  # after so many of them
+
+
+def stretches_of(name: str, stand: Stand, unit: Unit, sizes: Sizes) -> Iterator[Stretch]:
     """Yield the stretches of an excitation; a design asks the model of the stand."""
     plant = stand.plant
     if name in FIXED_EXCITATIONS:
         signal = fixed_signal(name, plant, sizes.n_longest, unit.seed)
-        yield from np.split(signal, range(sizes.horizon, len(signal), sizes.horizon))
+        yield Stretch(signal)
         return
     rms = RMS_OVER_HALF_RANGE * plant.half_range
     limits = sysid.InputLimits(plant.low, plant.high, rms=rms)
@@ -287,20 +306,30 @@ def stretches_of(name: str, stand: Stand, unit: Unit, sizes: Sizes) -> Iterator[
         output_limits={plant.output: plant.output_limits},
         seed=unit.seed,
     )
+    n_known = plant.narx.max_lag
     while True:
         found = stand.identification
         if found.model is None:
-            yield design.next(None).inputs[plant.input]
+            yield Stretch(design.next(None).inputs[plant.input])
         elif name == TRUE_PLANT:
             generator = np.random.default_rng([unit.seed, stand.n_samples])
             last = stand.excited[-1:]
             candidates = design.draw(sizes.n_true_plant_candidates, last, generator)[:, :, 0]
             test = make_test(unit.task, sizes.n_test, TRUE_PLANT_TEST_SEED)
-            yield choose_by_true_plant(candidates, stand, test)
+            yield Stretch(choose_by_true_plant(candidates, stand, test))
         else:
-            n_known = plant.narx.max_lag
-            known = stand.outputs[-n_known:], stand.inputs[-n_known:]
-            yield design.next(found, *known).inputs[plant.input]
+            designed = design.next(found, stand.outputs[-n_known:], stand.inputs[-n_known:])
+            should_end = partial(_should_end, design, designed, stand)
+            yield Stretch(designed.inputs[plant.input], should_end)
+
+
+def _should_end(
+    design: sysid.InformativeInput, designed: sysid.DesignedInput, stand: Stand, n_applied: int
+) -> bool:
+    """Return whether the rest of a designed stretch should not be applied."""
+    n_known = max(stand.plant.narx.max_lag, n_applied)
+    known = stand.outputs[-n_known:], stand.inputs[-n_known:]
+    return design.should_end(designed, n_applied, stand.identification, *known)
 
 
 def choose_by_true_plant(

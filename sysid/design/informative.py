@@ -32,6 +32,14 @@ N_DECISIONS_OF_REGION = 10
 # Candidates whose bands are computed at a time, if outputs have limits.
 N_JUDGED_TOGETHER = 4
 
+# Fraction of a stretch that is applied if there is no good plan: the model diverges, or the outputs
+# are expected to leave their limits.
+FALLBACK_FRACTION = 0.25
+
+# A stretch ends early once so many times as many samples as planned are beyond the limits of the
+# outputs, the measured and the expected ones together, and more than one sample.
+MAX_EXCESS_BEYOND_LIMITS = 2.0
+
 
 class DesignedInput(NamedTuple):
     """The next stretch of the inputs, and what is expected of it.
@@ -78,7 +86,10 @@ class InformativeInput:
     candidate of the largest gain is taken whose measured outputs stay within `output_limits`, but
     for a fraction of at most `probability` of the planned samples, by the calibrated bands of the
     model, to first order in the errors of its function. If no candidate does, that one is taken
-    which leaves the limits least; this is counted (`n_fallbacks`) and stated in the result.
+    which leaves the limits least, and if the model diverges on all of them, the inputs are held:
+    of these a quarter is applied, which is counted (`n_fallbacks`) and stated in the result. While
+    a stretch is applied, `should_end` tells whether the plant contradicts the plan so much that the
+    limits are in danger.
 
     Parameters
     ----------
@@ -224,6 +235,62 @@ class InformativeInput:
         self.n_fallbacks += designed.fallback != ""
         return designed
 
+    def should_end(
+        self,
+        designed: DesignedInput,
+        n_applied: int,
+        model: IdentifiedModel | Identification | Model | JointModel | None,
+        outputs: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+        forecast: Mapping[str, ArrayLike] | None = None,
+    ) -> bool:
+        """Return whether the rest of a stretch should not be applied.
+
+        The model as it is now simulates the rest from the last measurements. The samples that were
+        measured beyond the limits of the outputs since the stretch began, and those that are now
+        expected in the rest, must be at most twice as many as the larger of `probability` and
+        ``designed.outside`` allows for the stretch, or a single one. Without limits of outputs,
+        and without a plan, a stretch never ends early.
+
+        Parameters
+        ----------
+        designed : DesignedInput
+            The stretch, as `next` returned it.
+        n_applied : int
+            Samples of it that have been applied.
+        model, outputs, inputs, forecast
+            As for `next`, at present. Of the last `n_applied` outputs, those that are given count
+            as measured since the stretch began.
+
+        Raises
+        ------
+        ValueError
+            As `next`.
+        """
+        n_planned = len(next(iter(designed.inputs.values())))
+        check_whole(n_applied, 0, "InformativeInput.should_end: n_applied", below=n_planned + 1)
+        if not self.output_limits or not len(designed.mean) or n_applied == n_planned:
+            return False
+        identified, known = self._read(model, outputs, inputs)
+        if identified is None:
+            return False
+        dynamics = Dynamics(identified)
+        self._check(dynamics)
+        n_rest = n_planned - n_applied
+        others = self._coming_others(dynamics.narx, known[1], forecast or {}, n_rest)
+        rest = np.column_stack([designed.inputs[name][n_applied:] for name in self.limits])
+        simulated = self._simulate(dynamics, *known, others, rest[None])
+        if not np.isfinite(simulated.path).all():
+            return True  # the model diverges
+        risk = self._risk(dynamics, simulated)
+        n_expected = risk.outside[0] * risk.mean.shape[1]
+        n_measured = self._count_outside(
+            dynamics.narx, known[0][max(0, len(known[0]) - n_applied) :]
+        )
+        fraction = max(self.probability, designed.outside)
+        n_allowed = max(1.0, MAX_EXCESS_BEYOND_LIMITS * fraction * n_planned)
+        return bool(n_measured + n_expected > n_allowed)
+
     # --- what is known ----------------------------------------------------------------------------
 
     def _read(
@@ -331,9 +398,9 @@ class InformativeInput:
         others: Array,
         stretches: Array,
     ) -> _Candidates:
-        """Simulate the mean of the outputs on stretches (b, H, ...).
+        """Simulate the mean of the outputs on stretches (b, n, ...).
 
-        `others` (H, n_u) has the coming values of the inputs that are not designed. The plan ends
+        `others` (n, n_u) has the coming values of the inputs that are not designed. The plan ends
         with the output that the last sample of the stretch has caused.
         """
         names = dynamics.narx.input_names
@@ -363,7 +430,7 @@ class InformativeInput:
         """Return the best candidate within the limits."""
         columns = [dynamics.narx.input_names.index(name) for name in self.limits]
         previous = inputs[-1, columns] if len(inputs) else self._centres()
-        others = self._coming_others(dynamics.narx, inputs, forecast)
+        others = self._coming_others(dynamics.narx, inputs, forecast, self.horizon)
         stretches = self.draw(self.n_candidates, previous, generator)
         candidates = self._simulate(dynamics, outputs, inputs, others, stretches)
         region = self._region(dynamics, candidates)
@@ -378,22 +445,24 @@ class InformativeInput:
             candidates = _Candidates(*(np.concatenate(pair) for pair in both))
             gains = np.append(gains, self._gains(dynamics, tried, region))
         if not np.isfinite(gains).any():
-            hold = np.repeat(previous[None], self.horizon, axis=0)
+            hold = np.repeat(previous[None], self._n_applied_by_fallback, axis=0)
             return self._without_plan(hold, "the model diverges on all candidates")
         return self._best_within_limits(dynamics, candidates, gains)
 
-    def _coming_others(self, narx: Narx, inputs: Array, forecast: Mapping[str, ArrayLike]) -> Array:
-        """Return the coming inputs (H, n_u), of which the designed ones do not matter."""
-        coming = np.zeros((self.horizon, len(narx.input_names)))
+    def _coming_others(
+        self, narx: Narx, inputs: Array, forecast: Mapping[str, ArrayLike], n_coming: int
+    ) -> Array:
+        """Return the coming inputs (n_coming, n_u), of which the designed ones do not matter."""
+        coming = np.zeros((n_coming, len(narx.input_names)))
         for j, name in enumerate(narx.input_names):
             if name in forecast:
                 values = vector(forecast[name], None, f"forecast of {name!r}")
-                if len(values) < self.horizon:
+                if len(values) < n_coming:
                     raise UserError(
-                        f"forecast of {name!r}: expected {self.horizon} samples, the horizon, got "
-                        f"{len(values)}"
+                        f"forecast of {name!r}: expected {n_coming} samples, as many as are "
+                        f"planned, got {len(values)}"
                     )
-                coming[:, j] = values[: self.horizon]
+                coming[:, j] = values[:n_coming]
             elif len(inputs):
                 coming[:, j] = inputs[-1, j]
         unknown = [name for name in forecast if name not in narx.input_names]
@@ -515,8 +584,9 @@ class InformativeInput:
     ) -> DesignedInput:
         """Return a candidate with its plan."""
         half_width = Z_95 * risk.std[0]
+        n_applied = self._n_applied_by_fallback if fallback else self.n_applied
         return DesignedInput(
-            self._applied(candidates.stretches[number]),
+            self._by_input(candidates.stretches[number, :n_applied]),
             risk.mean[0],
             risk.mean[0] - half_width,
             risk.mean[0] + half_width,
@@ -529,13 +599,25 @@ class InformativeInput:
     def _without_plan(self, stretch: Array, why: str) -> DesignedInput:
         """Return a stretch (H, number of designed inputs) of which nothing is predicted."""
         nothing = np.zeros((0, max(1, len(self.output_limits))))
-        return DesignedInput(
-            self._applied(stretch), nothing, nothing, nothing, np.nan, np.nan, 0, why
-        )
+        inputs = self._by_input(stretch[: self.n_applied])
+        return DesignedInput(inputs, nothing, nothing, nothing, np.nan, np.nan, 0, why)
 
-    def _applied(self, stretch: Array) -> dict[str, Array]:
-        """Return the samples to apply until the next decision, by input."""
-        return {name: stretch[: self.n_applied, j] for j, name in enumerate(self.limits)}
+    @property
+    def _n_applied_by_fallback(self) -> int:
+        """Samples of a stretch without a good plan that are applied before the next decision."""
+        return max(1, round(FALLBACK_FRACTION * (self.n_applied or self.horizon)))
+
+    def _by_input(self, stretch: Array) -> dict[str, Array]:
+        """Return the samples (n, number of designed inputs) to apply, by input."""
+        return {name: stretch[:, j] for j, name in enumerate(self.limits)}
+
+    def _count_outside(self, narx: Narx, outputs: Array) -> int:
+        """Return how many of the measured outputs (n, m) are beyond the limits."""
+        is_outside = np.zeros(len(outputs), dtype=bool)
+        for name, (low, high) in self.output_limits.items():
+            values = outputs[:, narx.output_names.index(name)]
+            is_outside |= (values < low) | (values > high)
+        return int(is_outside.sum())
 
 
 def _thin_out(points: Array) -> Array:

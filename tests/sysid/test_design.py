@@ -10,6 +10,7 @@ from coupled_models import joint_model, naive_kernel, signals, unstable
 from linear_part_models import joint_model_with_linear_parts, model_with_linear_part
 from linear_part_models import naive_posterior as naive_with_linear_part
 from sysid import (
+    DesignedInput,
     Identification,
     InformationGain,
     InformativeInput,
@@ -288,6 +289,86 @@ def test_the_least_bad_candidate_is_a_fallback_and_counted(joint, known):
     assert (design.n_decisions, design.n_fallbacks) == (1, 1)
 
 
+def test_a_quarter_of_a_fallback_is_applied(joint, known):
+    design = InformativeInput(LIMITS, horizon=16, output_limits={"b": (50.0, 60.0)})
+    planned = design.next(joint, *known)
+    assert len(planned.inputs["u"]) == 4
+    assert len(planned.mean) == 17
+
+
+# --- the end of a stretch -------------------------------------------------------------------------
+
+
+def planned_within_limits(joint, known):
+    """Return a design whose output a has limits, and its first stretch of 15 samples."""
+    free = InformativeInput(LIMITS, horizon=15).next(joint, *known)
+    low = np.quantile(free.mean[:, 0], 0.15) - 0.1
+    high = np.quantile(free.mean[:, 0], 0.85) + 0.1
+    design = InformativeInput(LIMITS, horizon=15, output_limits={"a": (low, high)}, probability=0.3)
+    planned = design.next(joint, *known)
+    assert planned.fallback == ""
+    return design, planned
+
+
+def test_a_stretch_goes_on_while_the_plant_follows_its_plan(joint, known):
+    """The plant is the model: its outputs are the planned ones."""
+    design, planned = planned_within_limits(joint, known)
+    outputs, inputs = known
+    for n_applied in range(15):
+        seen = np.concatenate([outputs, planned.mean[:n_applied]])
+        applied = np.concatenate([inputs, planned.inputs["u"][:n_applied, None]])
+        assert not design.should_end(planned, n_applied, joint, seen, applied)
+
+
+def test_a_stretch_ends_if_too_many_samples_are_beyond_the_limits(joint, known):
+    """The measured ones, and those that are expected in the rest."""
+    design, planned = planned_within_limits(joint, known)
+    outputs, inputs = known
+    low, high = design.output_limits["a"]
+    n_applied = 10
+    dynamics = Dynamics(joint)
+    ended = []
+    for n_outside in range(n_applied + 1):
+        seen = np.concatenate([outputs, np.clip(planned.mean[:n_applied], low, high)])
+        seen[N_KNOWN : N_KNOWN + n_outside, 0] = high + 0.01
+        applied = np.concatenate([inputs, planned.inputs["u"][:n_applied, None]])
+        rest = planned.inputs["u"][None, n_applied:, None]
+        simulated = design._simulate(dynamics, seen, applied, np.zeros((5, 1)), rest)
+        mean, std, _ = (values[0] for values in design._risk(dynamics, simulated))
+        n_expected = np.sum(norm.cdf(low, mean, std) + norm.sf(high, mean, std), axis=0)[0]
+        is_too_many = n_outside + n_expected > 2 * max(0.3, planned.outside) * 15
+        ended.append(design.should_end(planned, n_applied, joint, seen, applied))
+        assert ended[-1] == is_too_many
+    assert set(ended) == {False, True}
+
+
+def test_a_stretch_without_limits_or_plan_does_not_end_early(joint, known):
+    free = InformativeInput(LIMITS, horizon=15)
+    planned = free.next(joint, *known)
+    assert not free.should_end(planned, 3, joint, *known)
+    design = InformativeInput(LIMITS, horizon=15, output_limits={"a": (-1e-6, 1e-6)})
+    assert not design.should_end(design.next(None), 3, joint, *known)
+    limited = design.next(joint, *known)
+    assert not design.should_end(limited, len(limited.inputs["u"]), joint, *known)
+    assert not design.should_end(limited, 0, None)
+
+
+def test_a_stretch_ends_if_the_model_diverges_now():
+    model = unstable(10.0, output_range=(0.0, 1.0))
+    design = InformativeInput(LIMITS, horizon=30, output_limits={"y": (0.0, 1.0)})
+    planned = DesignedInput(
+        {"u": np.zeros(30)}, np.zeros((31, 1)), *[np.zeros((31, 1))] * 2, 1, 0, 0, ""
+    )
+    assert design.should_end(planned, 1, model, np.ones((3, 1)), np.full((3, 1), 0.7))
+
+
+@pytest.mark.parametrize("n_applied", [-1, 16, 1.5])
+def test_samples_that_a_stretch_does_not_have_are_refused(joint, known, n_applied):
+    design, planned = planned_within_limits(joint, known)
+    with pytest.raises(UserError, match="should_end: n_applied"):
+        design.should_end(planned, n_applied, joint, *known)
+
+
 def test_what_excludes_a_candidate_is_a_bound(joint, known):
     """The fraction by the mean path and the noise alone is not above that by the whole band."""
     outputs, inputs = known
@@ -353,7 +434,7 @@ def test_a_model_that_diverges_holds_the_input():
         model, np.ones((3, 1)), np.full((3, 1), 0.7)
     )
     assert planned.fallback == "the model diverges on all candidates"
-    np.testing.assert_array_equal(planned.inputs["u"], np.full(30, 0.7))
+    np.testing.assert_array_equal(planned.inputs["u"], np.full(8, 0.7))
 
 
 def test_an_identified_model_knows_its_last_samples():
@@ -535,7 +616,7 @@ def test_samples_are_needed_unless_the_model_knows_them(joint):
 
 @pytest.mark.parametrize(
     ("forecast", "message"),
-    [({"u": [1.0, 2.0]}, "the horizon, got 2"), ({"rain": np.zeros(60)}, "no inputs")],
+    [({"u": [1.0, 2.0]}, "as many as are planned, got 2"), ({"rain": np.zeros(60)}, "no inputs")],
 )
 def test_a_forecast_must_fit(joint, known, forecast, message):
     with pytest.raises(UserError, match=message):
