@@ -289,8 +289,9 @@ axis.legend(frameon=False, ncols=5, loc="lower right", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %%
-# The design learns nearly as much as steps, which leave the limits in every seventh sample. Every
-# fixed excitation that keeps them better leaves out a part of the plane. This plant has what a
+# The error of the design is half of that of noise and multisine, which keep the limits, too. Steps
+# learn more, but they leave the limits in every seventh sample. Every fixed excitation that keeps
+# them better leaves out a part of the plane. This plant has what a
 # design needs: the lags are right, and few samples are enough. It is not always so. The study
 # ``sysid-reproduce study=excitation`` compares excitations on seven plants, beside a choice that
 # knows the true plant: see the :doc:`results </explanation/results>`. :doc:`Inputs that are chosen
