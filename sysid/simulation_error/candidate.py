@@ -151,6 +151,21 @@ class CompleteStart(NamedTuple):
     limits: tuple[float, float]
 
 
+def free_run(mean_map: MeanMap, bounds: tuple[float, float], segment: Segment) -> Array:
+    """Return the simulated output (n,) of a segment; if it diverges, nan from there on."""
+    longest = len(segment.past)
+    path = np.zeros((1, longest + len(segment.values), 1))
+    # nan where no feature needs the output
+    path[0, :longest, 0] = np.where(np.isnan(segment.past), 0.0, segment.past)
+    low, high = bounds
+    exogenous = np.ascontiguousarray(segment.regressors)[None]
+    n_done = np.zeros(1, dtype=np.int64)
+    simulate_paths(mean_map, np.array([low]), np.array([high]), exogenous, path, n_done)
+    output = path[0, longest:, 0]
+    output[int(n_done[0]) :] = np.nan
+    return output
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """Model of a target that can be simulated, ``f(x) = m(x) + sum_j w_j k(z(x), z_j)``.
@@ -204,15 +219,23 @@ class Candidate:
     def with_function(self, mean: LinearMean, weights: Array) -> Self:
         """Return a candidate with the same points, another mean and other weights.
 
-        It reuses the compiled arrays, so that a search can make many of them.
+        It reuses the compiled arrays.
         """
         changed = replace(self, mean=mean, weights=weights)
-        changed.__dict__["mean_map"] = self.mean_map._replace(
-            weights=np.array(weights)[None],
-            slopes=np.array([mean.coefficients]),
-            intercept=np.array([mean.intercept]),
-        )
+        slopes = np.array(mean.coefficients)
+        changed.__dict__["mean_map"] = self.map_with(slopes, mean.intercept, weights)
         return changed
+
+    def map_with(self, slopes: Array, intercept: float, weights: Array) -> MeanMap:
+        """Return the arrays of a free run with the same points, another mean and other weights.
+
+        A search simulates many of them, which need not become candidates.
+        """
+        return self.mean_map._replace(
+            weights=np.array(weights)[None],
+            slopes=np.array(slopes)[None],
+            intercept=np.array([intercept]),
+        )
 
     @cached_property
     def integrates(self) -> bool:
@@ -238,17 +261,8 @@ class Candidate:
         The simulation begins with the outputs measured before that sample. If it diverges, the
         output is nan from there on.
         """
-        part = segment.part(start, len(segment.values))
-        longest = len(part.past)
-        path = np.zeros((1, longest + len(part.values), 1))
-        path[0, :longest, 0] = np.nan_to_num(part.past)  # nan where no feature needs the output
-        low, high = self.bounds
-        exogenous = np.ascontiguousarray(part.regressors)[None]
-        n_done = np.zeros(1, dtype=np.int64)
-        simulate_paths(self.mean_map, np.array([low]), np.array([high]), exogenous, path, n_done)
-        output = path[0, longest:, 0]
-        output[int(n_done[0]) :] = np.nan
-        return output
+        part = segment if start == 0 else segment.part(start, len(segment.values))
+        return free_run(self.mean_map, self.bounds, part)
 
     def predict(self, regressors: Array) -> Array:
         """Return the mean (n,) of the target at regressors (n, p)."""
