@@ -6,6 +6,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
+from sysid.gp.online import OnlineGP
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -101,7 +103,8 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
-    before: Model | None  # copy of the model before it learned the sample, if the plant jumped
+    #: copy of the model before it learned the sample, if the gate opens with it
+    before: Model | None
     errors: Errors  # errors of replaced measurements before the decision
     learned: Range  # range of the learned outputs before the decision
 
@@ -205,11 +208,7 @@ class MendedRows:
     def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row."""
         self.n_skipped += n
-        self.errors = {
-            (name, time - n): error
-            for (name, time), error in self.errors.items()
-            if n - time <= self._max_lag + 1
-        }
+        self.errors = _counted_from(n, self.without_old(self.errors, n))
 
     def follows_last(self, x: np.ndarray) -> bool:
         """Return whether a row (n_features,) may come after the last one.
@@ -290,18 +289,18 @@ class MendedRows:
         """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
         return y + x[:, self._previous] if self._is_change else y
 
-    def error_of(self, row: int, mean: float) -> tuple[float, bool]:
-        """Return by how much the target of a row exceeds what takes its place.
+    def error_of(self, x: np.ndarray, y: float, mean: float, learned: Range) -> tuple[float, bool]:
+        """Return by how much the target of a row (n_features,) exceeds what takes its place.
 
-        This is its predicted mean, unless that is too far beyond the outputs learned so far. The
-        second value states whether it is.
+        This is its predicted mean, unless that is too far beyond the range of the outputs learned
+        so far. The second value states whether it is.
         """
-        error = float(self.y[row]) - mean
-        if not self._has_values or not self.learned[0] < np.inf or self.learned == UNKNOWN_RANGE:
+        error = y - mean
+        low, high = learned
+        if not self._has_values or not low < np.inf or learned == UNKNOWN_RANGE:
             return error, False
-        low, high = self.learned
         margin = MAX_BEYOND_LEARNED * (high - low)
-        measured = float(self._values(self.x[row : row + 1], self.y[row : row + 1])[0])
+        measured = y + float(x[self._previous]) if self._is_change else y
         predicted = measured - error
         clipped = min(max(predicted, low - margin), high + margin)
         return (error, False) if clipped == predicted else (measured - clipped, True)
@@ -309,7 +308,7 @@ class MendedRows:
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
         self._forget(row)
-        error, is_clipped = self.error_of(row, mean)
+        error, is_clipped = self.error_of(self.x[row], float(self.y[row]), mean, self.learned)
         self.n_clipped += is_clipped
         self.set_errors(row + 1, self.errors | {(self.target, row): error})
 
@@ -326,15 +325,20 @@ class MendedRows:
             self.last = self._measured[0][-1].copy()
             self.last_target = float(self._measured[1][-1])
             self._forget(n)
-            self.errors = {(name, time - n): error for (name, time), error in self.errors.items()}
+            self.errors = _counted_from(n, self.errors)
 
     def _forget(self, row: int) -> None:
         """Keep only the errors that this row, or the one before it, may have among its lags."""
         self.errors = {
             (name, time): error
-            for (name, time), error in self.errors.items()
-            if row - time <= self._max_lag + 1 and self.continues[max(0, time + 1) : row + 1].all()
+            for (name, time), error in self.without_old(self.errors, row).items()
+            if self.continues[max(0, time + 1) : row + 1].all()
         }
+
+    def without_old(self, errors: Errors, row: int) -> Errors:
+        """Return the errors that may be among the lags of this row, or of the one before it."""
+        oldest = row - self._max_lag - 1
+        return {cell: error for cell, error in errors.items() if cell[1] >= oldest}
 
     def _mend(self, begin: int) -> None:
         """Recompute the rows from `begin` on that have earlier measurements among their lags."""
@@ -372,11 +376,24 @@ class Opening:
     errors : dict
         Errors of replaced measurements at the opening, also those of a burst that was refused.
     row : int
-        Row that comes next, in whose block the times of the errors are counted.
+        Row of the block that comes next.
     learned : (float, float)
         Range of the outputs that the model has learned; see `MendedRows`.
     n_clipped : int
         Number of these errors whose prediction went beyond it, and was not counted yet.
+
+    Attributes
+    ----------
+    errors : dict
+        Errors of replaced measurements. Their times are counted in the block, as `MendedRows`.
+    next_row : int
+        Row of the block that `look_ahead` compares next.
+    is_over : bool
+        Whether the plant has changed, or may have.
+    has_returned : bool
+        Whether the plant of before has returned.
+    n_samples : int
+        Number of samples since the opening, up to the decision.
     """
 
     def __init__(
@@ -390,7 +407,11 @@ class Opening:
     ) -> None:
         self.model = model
         self.follower = follower
-        self.n_samples = 0  # since the opening
+        self.errors = dict(errors)
+        self.next_row = row
+        self.learned = learned
+        self.n_clipped = n_clipped
+        self.n_samples = 0
         self._n_confirmed = 0  # samples in a row that the measured lags predict
         self._n_replaced = len(errors)  # values in a row that were replaced
         self.is_over = False
@@ -398,34 +419,41 @@ class Opening:
         #: rows (1, n_features) and targets (1,) since the plant seemed to return
         self.returned: list[tuple[np.ndarray, np.ndarray]] = []
         #: largest width of the gate at which a prediction confirms its lags
-        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(np.zeros(1))[0]
-        self._rows = MendedRows(model.narx)
-        self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
-        self._rows.learned = learned
-        self._rows.n_clipped = n_clipped
+        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(0.0)
 
     @property
-    def errors(self) -> Errors:
-        """Errors of replaced measurements, with times counted from the next row."""
-        return self._rows.errors
+    def is_decided(self) -> bool:
+        """Whether it is known if the plant has changed."""
+        return self.is_over or self.has_returned
 
-    @property
-    def learned(self) -> Range:
-        """Range of the outputs that the model of before has learned."""
-        return self._rows.learned
+    def row_of_decision(self, n_rows: int) -> int:
+        """Return the row of the block that decides; the number of rows if none of them does."""
+        return self.next_row - 1 if self.is_decided else n_rows
 
-    @property
-    def n_clipped(self) -> int:
-        """Number of predictions that went beyond it, in place of the measurements of the burst."""
-        return self._rows.n_clipped
-
-    def skip(self, n: int) -> None:
+    def skip(self, n: int, mended: MendedRows) -> None:
         """Pass over n samples of the same record that have no row."""
-        self._rows.skip(n)
-        self._rows.n_skipped = 0  # the next row is compared with its own lags alone
+        self.errors = _counted_from(n, mended.without_old(self.errors, n))
 
-    def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
-        """Compare the next measured row (1, n_features) and target (1,) with both predictions.
+    def begin_block(self) -> None:
+        """Go on with the first row of a new block."""
+        self.next_row = 0
+
+    def end_block(self, n_rows: int) -> None:
+        """Count the times of the errors from the first row of the next block on."""
+        self.errors = _counted_from(n_rows, self.errors)
+
+    def look_ahead(self, mended: MendedRows) -> None:
+        """Compare the measured rows that come next, until one of them decides.
+
+        What the model learns meanwhile does not matter: only the model from before predicts them.
+        """
+        n_rows = len(mended.measured_targets)
+        while self.next_row < n_rows and not self.is_decided:
+            self._compare(mended, self.next_row)
+            self.next_row += 1
+
+    def _compare(self, mended: MendedRows, row: int) -> None:
+        """Compare the next measured row with both predictions.
 
         If the plant has returned for certain, the row is not yet part of `errors`.
         """
@@ -433,36 +461,39 @@ class Opening:
         if self.n_samples > MAX_BURST_SAMPLES and not self.returned:
             self.is_over = True
             return
-        rows = self._rows
+        follows = bool(mended.continues[row])
         if not follows:
-            rows.errors = {}
-        before = dict(rows.errors)
-        rows.begin(x, y, np.array([True]))
-        regressors = np.concatenate([x, rows.x])
-        targets = np.concatenate([y, rows.y])
-        mean, variance = self.model.predict_few(regressors)
-        gp = self.model.gp
-        # errors from measured and from replaced lags, in gates
-        widths = gp.width_of_gate(variance)
-        in_gates = np.abs(targets - mean) / widths
-        is_informed = bool(widths[0] <= self._largest_width)
-        measured, replaced = in_gates.tolist()
+            self.errors = {}
+        measured_row, measured_target = mended.row(row, {})
+        x, y = measured_row, measured_target
+        rows = [measured_row]
+        if self.errors:
+            x, y = mended.row(row, self.errors)
+            rows.append(x)
+        means, variances = self.model.predict_few(np.array(rows))
+        # widths of the gate for the prediction from measured lags and for that from replaced ones
+        width = self.model.gp.width_of_gate(float(variances[0]))
+        replaced_width = self.model.gp.width_of_gate(float(variances[-1]))
+        mean = float(means[-1])
+        # errors of both, in gates
+        measured = abs(measured_target - float(means[0])) / width
+        replaced = abs(y - mean) / replaced_width
+        is_informed = width <= self._largest_width
         # Far from all samples before, the model allows everything: that is no explanation.
-        measured_in_same_gates = measured * widths[0] / widths[1]
+        measured_in_same_gates = measured * width / replaced_width
         if not follows:  # no lag is left from before: the model of before is right, or it is not
             self.has_returned = measured <= 1.0 and is_informed
             self.is_over = not self.has_returned
             self.returned = []
             return
-        n_added_up = self._n_replaced if rows.errors else 1
-        return_gates = RETURN_GATES * np.sqrt(max(n_added_up, 1))
+        n_added_up = self._n_replaced if self.errors else 1
+        return_gates = RETURN_GATES * math.sqrt(max(n_added_up, 1))
         if self.returned and replaced <= return_gates:
             if len(self.returned) == N_RETURNED_SAMPLES:
                 self.has_returned = True
-                rows.errors = before
                 return
-            self.returned.append((rows.x.copy(), rows.y.copy()))
-            rows.end()
+            self._remember(x, y)
+            self.errors = mended.without_old(self.errors, row + 1)
             return
         self.returned = []
         is_confirmed = measured <= 1.0 and is_informed
@@ -475,13 +506,23 @@ class Opening:
             and replaced <= return_gates < measured_in_same_gates
             and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
         ):
-            self.returned = [(rows.x.copy(), rows.y.copy())]
+            self._remember(x, y)
         if replaced > 1.0 and not self.returned:
-            rows.replace_target(0, float(mean[1]))
-            self._n_replaced += 1
+            self._replace(mended, row, x, y, mean)
         elif not self.returned:
             self._n_replaced = 0
-        rows.end()
+        self.errors = mended.without_old(self.errors, row + 1)
+
+    def _remember(self, x: np.ndarray, y: float) -> None:
+        """Keep a row (n_features,) and its target since the plant seemed to return."""
+        self.returned.append((x[None], np.array([y])))
+
+    def _replace(self, mended: MendedRows, row: int, x: np.ndarray, y: float, mean: float) -> None:
+        """Replace the target of a row by its predicted mean, among the lags of later rows."""
+        error, is_clipped = mended.error_of(x, y, mean, self.learned)
+        self.n_clipped += is_clipped
+        self._n_replaced += 1
+        self.errors = self.errors | {(mended.target, row): error}
 
 
 class OutlierHandling:
@@ -562,7 +603,7 @@ class OutlierHandling:
         The measurements of the burst are replaced among the lags.
         """
         assert self.opening is not None
-        errors = {(name, time + row): error for (name, time), error in self.opening.errors.items()}
+        errors = self.opening.errors
         self.mended.learned = self.opening.learned
         self.mended.n_clipped += self.opening.n_clipped
         self.opening = None
@@ -583,6 +624,8 @@ class OutlierHandling:
         if len(y) > 1:
             follows[1:] &= self.mended.follow_each_other(x, y)
         self.mended.begin(x, y, follows)
+        if self.opening is not None:
+            self.opening.begin_block()
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(y))  # the end of the block ends the last piece
 
@@ -637,6 +680,8 @@ class OutlierHandling:
 
     def end(self) -> None:
         """End the block."""
+        if self.opening is not None:
+            self.opening.end_block(len(self.mended.y))
         self.mended.end()
 
     def skip(self, n: int) -> None:
@@ -646,9 +691,11 @@ class OutlierHandling:
         """
         self.mended.skip(n)
         if self.opening is not None:
-            self.opening.skip(n)
+            self.opening.skip(n, self.mended)
 
-    def reconsider(self, model: Model, row: int | None) -> Accepted | None:
+    def reconsider(
+        self, model: Model, row: int | None, unused: OnlineGP | None = None
+    ) -> Accepted | None:
         """Decide about the suspect, now that the row after it is known.
 
         The model learns the suspect unless "its target was wrong" explains the next row best. The
@@ -660,6 +707,8 @@ class OutlierHandling:
         model : Model
         row : int or None
             The row after the suspect; None: there is none.
+        unused : OnlineGP, optional
+            A copy that is no longer needed, whose memory the next one takes.
 
         Returns
         -------
@@ -690,7 +739,9 @@ class OutlierHandling:
         self.mended.learn(x, y)
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
-        before = replace(model, gp=model.gp.copy()) if plant_jumped else None
+        before = None
+        if plant_jumped and row is not None and self.opening is None:
+            before = replace(model, gp=model.gp.copy(unused))
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
@@ -850,6 +901,11 @@ class OutlierHandling:
             regressor = matrix(suspect["regressor"], n, "regressor")
             target = vector(suspect["target"], 1, "target")
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
+
+
+def _counted_from(row: int, errors: Errors) -> Errors:
+    """Return the errors with their times counted from a row."""
+    return {(name, time - row): error for (name, time), error in errors.items()}
 
 
 def union(first: Range, second: Range) -> Range:

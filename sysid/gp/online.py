@@ -696,10 +696,10 @@ class OnlineGP(Exclusive):
         return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
 
     @exclusive
-    def width_of_gate(self, variance: np.ndarray) -> np.ndarray:
-        """Return the largest prediction errors (n,) that are no outliers, by latent variances."""
+    def width_of_gate(self, variance: float) -> float:
+        """Return the largest prediction error that is no outlier, by the latent variance."""
         noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
-        return np.asarray((self.gate or np.inf) * np.sqrt(noisy))
+        return (self.gate or math.inf) * math.sqrt(noisy)
 
     @exclusive
     def close_gate(self) -> None:
@@ -742,27 +742,47 @@ class OnlineGP(Exclusive):
         plant is taken to have changed: the gate opens, and stays open until a later sample passes
         the outlier test.
         """
-        self.check_samples(x, y, prior_mean)
         counts = self._state.counts
         errors = self._state.errors
+        n_outliers = counts[dictionary.N_OUTLIERS]
+        n_seen = counts[dictionary.N_SEEN]
+        outlier_level = errors[dictionary.OUTLIER_LEVEL]
         if was_outlier:
             counts[dictionary.N_OUTLIERS] -= 1
         counts[dictionary.N_SEEN] -= 1
         if opens:
             errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
-        record = self.learn(x, y, prior_mean, is_predicted=True)
+        try:
+            record = self.learn(x, y, prior_mean, is_predicted=True)
+        except UserError:  # the sample was refused: nothing has been learned
+            counts[dictionary.N_OUTLIERS] = n_outliers
+            counts[dictionary.N_SEEN] = n_seen
+            errors[dictionary.OUTLIER_LEVEL] = outlier_level
+            raise
         if opens:
             self._state.errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         return record
 
     @exclusive
-    def copy(self) -> OnlineGP:
-        """Return an independent online GP with the same settings, points and counts."""
+    def copy(self, unused: OnlineGP | None = None) -> OnlineGP:
+        """Return an independent online GP with the same settings, points and counts.
+
+        It takes the memory of `unused`, if its arrays have the same shapes: nobody may use that GP
+        any more. This saves most of the time of a copy.
+        """
         content = Exclusive.__getstate__(self)
-        content["_state"] = Dictionary(*map(np.copy, self._state))
+        content["_state"] = self._copy_of_state(unused)
         other = type(self).__new__(type(self))
         Exclusive.__setstate__(other, content)
         return other
+
+    def _copy_of_state(self, unused: OnlineGP | None) -> Dictionary:
+        """Return a copy of all arrays, in those of an unused GP if they have the same shapes."""
+        if unused is None or list(map(np.shape, unused._state)) != list(map(np.shape, self._state)):
+            return Dictionary(*map(np.copy, self._state))
+        for array, own_array in zip(unused._state, self._state, strict=True):
+            np.copyto(array, own_array)
+        return unused._state
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:
@@ -808,17 +828,17 @@ class OnlineGP(Exclusive):
         return mean[:m], variance[:m]
 
     @exclusive
-    def predict_few(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def predict_few(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `predict` returns, up to rounding, one input after the other.
 
-        This takes less time than `predict` for fewer than about ten inputs.
+        This takes less time than `predict` for fewer than about ten inputs (m, n_features). They
+        are C-contiguous and of float64, and were checked.
         """
-        x = matrix(inputs, self.n_features, "inputs")
         mean = np.empty(len(x))
         variance = np.empty(len(x))
-        self.n_clipped_predictions += dictionary.predict(
-            self._rules, self._state, x, mean, variance
-        )
+        n_clipped = dictionary.predict(self._rules, self._state, x, mean, variance)
+        if n_clipped:
+            self.n_clipped_predictions += n_clipped
         return mean, variance
 
     @exclusive

@@ -362,9 +362,11 @@ class Model:
         mean, variance = self.gp.predict(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
 
-    def predict_few(self, regressors: ArrayLike) -> Prediction:
-        """Predict as `predict` does, up to rounding; few regressors take less time."""
-        x = matrix(regressors, self.narx.n_features, "regressors")
+    def predict_few(self, x: np.ndarray) -> Prediction:
+        """Predict as `predict` does, up to rounding; few regressors (m, n_features) take less time.
+
+        They are C-contiguous and of float64, and were checked.
+        """
         mean, variance = self.gp.predict_few(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
 
