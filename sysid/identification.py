@@ -559,7 +559,6 @@ class Learner:
         self.adaptation: Follower | None = None
         self.n_undone = 0
         self._max_piece_rows = MIN_PIECE_ROWS
-        self._unused: OnlineGP | None = None  # a copy that no opening needs any more
         self._has_gate = gate is not None
         self.outliers = OutlierHandling(
             model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
@@ -594,9 +593,7 @@ class Learner:
                 elif report is not None:
                     correction = report
             self._adapt(n_done)
-            piece = self._learn_piece(n_done)
-            record[n_done : n_done + len(piece)] = piece
-            n_done += len(piece)
+            n_done = self._learn_piece(n_done, record)
             if outliers.suspect is None:
                 self._adapt(n_done)
         outliers.end()
@@ -604,56 +601,62 @@ class Learner:
             self._save_pending()
         return record, correction
 
-    def _learn_piece(self, begin: int) -> np.ndarray:
-        """Learn the rows from `begin` up to the end of a piece, and return their record."""
+    def _learn_piece(self, begin: int, record: np.ndarray) -> int:
+        """Learn the rows from `begin` up to the end of a piece, and return the row after it.
+
+        Their predictions and decisions are written to the record (n,) of the block.
+        """
         outliers = self.outliers
         mended = outliers.mended
         adaptation = self.adaptation
         max_rows = self._max_piece_rows
         if adaptation is not None:
             max_rows = min(max_rows, adaptation.n_until_test)
-        if outliers.opening is not None:
-            max_rows = min(max_rows, outliers.opening.row_of_decision(len(mended.y)) - begin)
+        opening = outliers.opening
+        if opening is not None and not opening.is_over:
+            max_rows = min(max_rows, opening.row_of_decision(len(record)) - begin)
         was_open = self.model.gp.gate_is_open
-        planned, is_held_back = outliers.next_piece(
-            begin, max_rows, gate_is_open=self.model.gp.gate_is_open
-        )
-        record = self.model.update_many(
+        planned, is_held_back = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
+        learned = self.model.update_many(
             mended.x[planned],
             mended.y[planned],
             until_outlier=True,
             withhold=is_held_back,
+            record=record[planned],
         )
-        piece = slice(begin, begin + len(record))
-        has_outlier = bool(record[-1]["outlier"])
+        piece = slice(begin, begin + len(learned))
+        if adaptation is not None:
+            measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
+            adaptation.observe(mended.x[piece], mended.y[piece], learned, measured)
+        if opening is not None and opening.is_over and opening.next_row <= piece.stop:
+            outliers.opening = None  # a row of the piece has decided
+        has_outlier = bool(record["outlier"][piece.stop - 1])
         self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
         if has_outlier:
             self._max_piece_rows = MIN_PIECE_ROWS
-        if adaptation is not None:
-            measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
-            adaptation.observe(mended.x[piece], mended.y[piece], record, measured)
         gate_is_open = self.model.gp.gate_is_open
-        has_opened = gate_is_open and not was_open and has_outlier
-        if has_opened and outliers.opening is None:
-            row = piece.stop - 1
-            mean = float(record[-1]["mean"])
-            error, is_clipped = mended.error_of(
-                mended.x[row], float(mended.y[row]), mean, mended.learned
-            )
-            errors = mended.errors | {(mended.target, row): error}
-            before = replace(self.model, gp=self.model.gp.copy(self._unused))
-            self._unused = None
-            before.gp.close_gate()
-            outliers.opening = Opening(
-                before,
-                self._copy_of_adaptation(),
-                errors,
-                row + 1,
-                mended.learned,
-                n_clipped=int(is_clipped),
-            )
-        outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
-        return record
+        if has_outlier and gate_is_open and not was_open and outliers.opening is None:
+            self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
+        outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
+        return piece.stop
+
+    def _open_gate(self, row: int, mean: float) -> None:
+        """Watch the rows after an outlier with this predicted mean, which opened the gate."""
+        mended = self.outliers.mended
+        error, is_clipped = mended.error_of(
+            mended.x[row], float(mended.y[row]), mean, mended.learned
+        )
+        errors = mended.errors | {(mended.target, row): error}
+        before = replace(self.model, gp=self.model.gp.copy())
+        before.gp.close_gate()
+        self.outliers.opening = Opening(
+            before,
+            self._copy_of_adaptation(),
+            errors,
+            row + 1,
+            mended.learned,
+            n_clipped=int(is_clipped),
+        )
 
     def _adapt(self, row: int) -> None:
         """Test the errors before a row, if that is due, and adapt or replace the model.
@@ -730,11 +733,10 @@ class Learner:
 
         Return the new report of the suspect if it is learned now.
         """
-        accepted = self.outliers.reconsider(self.model, row, self._unused)
+        accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
         if accepted.before is not None and row is not None:
-            self._unused = None
             follower = self._copy_of_adaptation()
             self.outliers.opening = Opening(
                 accepted.before, follower, accepted.errors, row, accepted.learned
@@ -766,7 +768,6 @@ class Learner:
             return
         if opening.is_over:
             outliers.opening = None
-            self._unused = opening.model.gp
             return
         self.n_undone += opening.n_samples - 1 - len(opening.returned)
         self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)

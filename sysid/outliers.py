@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
-from sysid.gp.online import OnlineGP
 from sysid.model.model import Model
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -178,9 +177,9 @@ class MendedRows:
         return self._measured[1]
 
     @property
-    def has_replacements(self) -> bool:
-        """Whether any row was mended."""
-        return self.y is not self._measured[1]
+    def has_mended_targets(self) -> bool:
+        """Whether the target of any row may have been mended: it is a change, and rows were."""
+        return self._is_change and self.y is not self._measured[1]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows (n, n_features) and targets (n,).
@@ -657,7 +656,7 @@ class OutlierHandling:
         """
         mended = self.mended
         row = piece.stop - 1
-        is_outlier = bool(record[-1]["outlier"])
+        is_outlier = bool(record["outlier"][-1])
         is_suspect = is_held_back or is_outlier
         if self._has_gate:
             end = row if is_suspect and not gate_is_open else piece.stop
@@ -672,8 +671,8 @@ class OutlierHandling:
         if is_outlier and gate_is_open:
             mended.set_errors(piece.stop, {})
         elif is_outlier:
-            mended.replace_target(row, float(record[-1]["mean"]))
-        if mended.has_replacements:
+            mended.replace_target(row, float(record["mean"][-1]))
+        if mended.has_mended_targets:
             record["mean"] += mended.measured_targets[piece] - mended.y[piece]
         if is_suspect:
             self.suspect = Suspect(regressor, target, before, is_outlier, record[-1:].copy())
@@ -693,9 +692,7 @@ class OutlierHandling:
         if self.opening is not None:
             self.opening.skip(n, self.mended)
 
-    def reconsider(
-        self, model: Model, row: int | None, unused: OnlineGP | None = None
-    ) -> Accepted | None:
+    def reconsider(self, model: Model, row: int | None) -> Accepted | None:
         """Decide about the suspect, now that the row after it is known.
 
         The model learns the suspect unless "its target was wrong" explains the next row best. The
@@ -707,8 +704,6 @@ class OutlierHandling:
         model : Model
         row : int or None
             The row after the suspect; None: there is none.
-        unused : OnlineGP, optional
-            A copy that is no longer needed, whose memory the next one takes.
 
         Returns
         -------
@@ -741,7 +736,7 @@ class OutlierHandling:
         prior_mean = model.mean(x)
         before = None
         if plant_jumped and row is not None and self.opening is None:
-            before = replace(model, gp=model.gp.copy(unused))
+            before = replace(model, gp=model.gp.copy())
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
@@ -810,7 +805,7 @@ class OutlierHandling:
             regressor, target = self.mended.row(row, errors)
             regressors.append(regressor)
             targets.append(target)
-        return _prediction_errors(model, np.stack(regressors), np.stack(targets))
+        return _prediction_errors(model, np.array(regressors), np.array(targets))
 
     def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[Cell, Cause]:
         """Find the newest values of other signals that may be wrong and would explain the suspect.
@@ -832,7 +827,7 @@ class OutlierHandling:
             is_reversed = abs(after - before) < abs(after - value)
             if not is_reversed:
                 continue
-            measured_and_mended = np.stack([x, x])
+            measured_and_mended = np.array([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
             errors, variances = _prediction_errors(model, measured_and_mended, y)
             if model.gp.is_beyond_gate(errors[1], variances[1] - model.gp.noise_variance):

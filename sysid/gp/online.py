@@ -707,16 +707,23 @@ class OnlineGP(Exclusive):
         self._state.errors[dictionary.OUTLIER_LEVEL] = 0.0
 
     @exclusive
-    def withhold(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
+    def withhold(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        prior_mean: np.ndarray,
+        record: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Predict one sample (1, n_features), (1,) as `learn` does, but do not learn it.
 
-        It counts as an outlier only if it is beyond the gate.
+        It counts as an outlier only if it is beyond the gate. The record is written to `record`
+        (1,), or to a new one.
         """
         rules = self._rules
         errors = self._state.errors
         self._rules = rules._replace(gate=dictionary.GATE_REFUSES_ALL)
         try:
-            record = self.learn(x, y, prior_mean, until_outlier=True)
+            record = self.learn(x, y, prior_mean, until_outlier=True, record=record)
         finally:
             self._rules = rules
         is_outlier = self.is_beyond_gate(y[0] - record["mean"][0], record["variance"][0])
@@ -764,25 +771,13 @@ class OnlineGP(Exclusive):
         return record
 
     @exclusive
-    def copy(self, unused: OnlineGP | None = None) -> OnlineGP:
-        """Return an independent online GP with the same settings, points and counts.
-
-        It takes the memory of `unused`, if its arrays have the same shapes: nobody may use that GP
-        any more. This saves most of the time of a copy.
-        """
+    def copy(self) -> OnlineGP:
+        """Return an independent online GP with the same settings, points and counts."""
         content = Exclusive.__getstate__(self)
-        content["_state"] = self._copy_of_state(unused)
+        content["_state"] = Dictionary(*map(np.copy, self._state))
         other = type(self).__new__(type(self))
         Exclusive.__setstate__(other, content)
         return other
-
-    def _copy_of_state(self, unused: OnlineGP | None) -> Dictionary:
-        """Return a copy of all arrays, in those of an unused GP if they have the same shapes."""
-        if unused is None or list(map(np.shape, unused._state)) != list(map(np.shape, self._state)):
-            return Dictionary(*map(np.copy, self._state))
-        for array, own_array in zip(unused._state, self._state, strict=True):
-            np.copyto(array, own_array)
-        return unused._state
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:
@@ -1021,15 +1016,18 @@ class OnlineGP(Exclusive):
         *,
         until_outlier: bool = False,
         is_predicted: bool = False,
+        record: np.ndarray | None = None,
     ) -> np.ndarray:
         """Do what `update_many` does, for arrays whose shapes were checked.
 
         The arrays are C-contiguous and of float64. The GP learns ``y - prior_mean``, with the prior
         mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
         record ends with the first outlier, and the samples after it are not processed. With
-        `is_predicted` the first sample has been predicted before, and is now learned after all.
+        `is_predicted` the first sample has been predicted before, and is now learned after all. The
+        record is written to the rows of `record` (n,), or to new ones.
         """
-        record = np.zeros(len(x), dtype=RECORD_DTYPE)
+        if record is None:
+            record = np.zeros(len(x), dtype=RECORD_DTYPE)
         done = 0
         while done < len(x):
             if self._must_still_forget() and not (is_predicted and done == 0):
@@ -1043,7 +1041,7 @@ class OnlineGP(Exclusive):
                 self._check_factors()
             if self._state.errors[dictionary.N_SQUARES] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
-            if not record[done - 1]["outlier"]:
+            if not record["outlier"][done - 1]:
                 if self._is_time_to_forget():
                     self._forget()
             elif until_outlier:
