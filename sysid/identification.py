@@ -739,7 +739,12 @@ class Learner:
         if accepted.before is not None and row is not None:
             follower = self._copy_of_adaptation()
             self.outliers.opening = Opening(
-                accepted.before, follower, accepted.errors, row, accepted.learned
+                accepted.before,
+                follower,
+                accepted.errors,
+                row,
+                accepted.learned,
+                next_predictions=accepted.next_predictions,
             )
             self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
-from sysid.model.model import Model
+from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
 
@@ -87,6 +87,16 @@ UNKNOWN = "unknown"
 Errors: TypeAlias = dict[Cell, float]
 
 
+class BothPredictions(NamedTuple):
+    """Predictions of a row from its measured lags and from those with replacements, in this order.
+
+    They are the same if nothing is replaced.
+    """
+
+    means: tuple[float, float]
+    variances: tuple[float, float]  # latent
+
+
 class Suspect(NamedTuple):
     """A sample that is held back as a possible outlier until the next one is known."""
 
@@ -105,6 +115,8 @@ class Accepted(NamedTuple):
     #: copy of the model before it learned the sample, if the gate opens with it
     before: Model | None
     errors: Errors  # errors of replaced measurements before the decision
+    #: predictions of the row after the sample by the model of before; None: they are not known
+    next_predictions: BothPredictions | None
     learned: Range  # range of the learned outputs before the decision
 
 
@@ -247,7 +259,7 @@ class MendedRows:
             y = np.nan
         else:
             x = self._measured[0][row].copy()
-            y = self._measured[1][row]
+            y = float(self._measured[1][row])
         for (name, time), error in errors.items():
             lag = row - time
             for column in self.columns.get((name, lag), ()):
@@ -380,6 +392,8 @@ class Opening:
         Range of the outputs that the model has learned; see `MendedRows`.
     n_clipped : int
         Number of these errors whose prediction went beyond it, and was not counted yet.
+    next_predictions : BothPredictions, optional
+        Predictions of the row that comes next, if they are known already.
 
     Attributes
     ----------
@@ -403,6 +417,7 @@ class Opening:
         row: int,
         learned: Range,
         n_clipped: int = 0,
+        next_predictions: BothPredictions | None = None,
     ) -> None:
         self.model = model
         self.follower = follower
@@ -410,6 +425,7 @@ class Opening:
         self.next_row = row
         self.learned = learned
         self.n_clipped = n_clipped
+        self._next_predictions = next_predictions
         self.n_samples = 0
         self._n_confirmed = 0  # samples in a row that the measured lags predict
         self._n_replaced = len(errors)  # values in a row that were replaced
@@ -463,19 +479,13 @@ class Opening:
         follows = bool(mended.continues[row])
         if not follows:
             self.errors = {}
-        measured_row, measured_target = mended.row(row, {})
-        x, y = measured_row, measured_target
-        rows = [measured_row]
-        if self.errors:
-            x, y = mended.row(row, self.errors)
-            rows.append(x)
-        means, variances = self.model.predict_few(np.array(rows))
+        x, y = mended.row(row, self.errors)
+        (measured_mean, mean), (variance, replaced_variance) = self._predict(mended, row, x)
         # widths of the gate for the prediction from measured lags and for that from replaced ones
-        width = self.model.gp.width_of_gate(float(variances[0]))
-        replaced_width = self.model.gp.width_of_gate(float(variances[-1]))
-        mean = float(means[-1])
+        width = self.model.gp.width_of_gate(variance)
+        replaced_width = self.model.gp.width_of_gate(replaced_variance)
         # errors of both, in gates
-        measured = abs(measured_target - float(means[0])) / width
+        measured = abs(float(mended.measured_targets[row]) - measured_mean) / width
         replaced = abs(y - mean) / replaced_width
         is_informed = width <= self._largest_width
         # Far from all samples before, the model allows everything: that is no explanation.
@@ -511,6 +521,20 @@ class Opening:
         elif not self.returned:
             self._n_replaced = 0
         self.errors = mended.without_old(self.errors, row + 1)
+
+    def _predict(self, mended: MendedRows, row: int, replaced: np.ndarray) -> BothPredictions:
+        """Predict a row from its measured lags and from the regressor with the replaced ones."""
+        known = self._next_predictions
+        self._next_predictions = None
+        if known is not None and mended.continues[row]:
+            return known
+        rows = [mended.measured_regressors[row]]
+        if self.errors:
+            rows.append(replaced)
+        means, variances = self.model.predict_few(np.array(rows))
+        return BothPredictions(
+            (float(means[0]), float(means[-1])), (float(variances[0]), float(variances[-1]))
+        )
 
     def _remember(self, x: np.ndarray, y: float) -> None:
         """Keep a row (n_features,) and its target since the plant seemed to return."""
@@ -715,14 +739,14 @@ class OutlierHandling:
         if suspect is None:
             return None
         errors = dict(self.mended.errors)
+        cause = None
+        next_predictions = None
         if row is not None and self.mended.follows[row]:
-            is_target_wrong, cause = self._explain(suspect, model, row)
+            is_target_wrong, cause, next_predictions = self._explain(suspect, model, row)
             if is_target_wrong:
                 return None
         elif suspect.was_outlier:
             return None
-        else:
-            cause = None
         x = suspect.regressor
         y = suspect.target
         if cause is not None:
@@ -742,13 +766,12 @@ class OutlierHandling:
         )
         for name in DECISION_FIELDS:
             suspect.row[name] = learned[name]
-        return Accepted(
-            UpdateReport(*suspect.row[0].item()), plant_jumped, before, errors, learned_before
-        )
+        report = UpdateReport(*suspect.row[0].item())
+        return Accepted(report, plant_jumped, before, errors, next_predictions, learned_before)
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int
-    ) -> tuple[bool, tuple[str, float] | None]:
+    ) -> tuple[bool, tuple[str, float] | None, BothPredictions | None]:
         """Find what explains the row after the suspect best, and mend the rows accordingly.
 
         Returns
@@ -757,17 +780,21 @@ class OutlierHandling:
             Whether the target of the suspect was wrong.
         (str, float) or None
             The other signal whose newest value was wrong, and its error; None: no value was.
+        BothPredictions or None
+            Predictions of the row if only the target of the suspect is replaced among its lags.
         """
         mended = self.mended
         target_cell = (mended.target, row - 1)
         if suspect.was_outlier and target_cell not in mended.errors:
-            return True, None
+            return True, None, None
         other_errors = {cell: error for cell, error in mended.errors.items() if cell != target_cell}
         causes = self._find_causes(suspect, model, row)
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
-        errors, variances = self._predict_row(model, row, explanations)
+        targets, prediction = self._predict_row(model, row, explanations)
+        errors = targets - prediction.mean
+        variances = prediction.variance + model.gp.noise_variance
         costs = density_costs(errors, variances)
         # A cause counts only if it explains both samples clearly better than "nothing was wrong",
         # and far better than a model that is wrong here.
@@ -788,24 +815,32 @@ class OutlierHandling:
             costs[wrong] = np.inf
         best = int(np.argmin(costs))
         if suspect.was_outlier and best == wrong:
-            return True, None
+            return True, None, None
         mended.set_errors(row, explanations[best])
-        if best >= len(causes):
-            return False, None
-        cell, cause = list(causes.items())[best]
-        return False, (cell[0], cause.error)
+        if best < len(causes):
+            cell, cause = list(causes.items())[best]
+            return False, (cell[0], cause.error), None
+        if other_errors:
+            return False, None, None
+        wrong_mean, right_mean = prediction.mean[wrong:].tolist()
+        wrong_variance, right_variance = prediction.variance[wrong:].tolist()
+        return (
+            False,
+            None,
+            BothPredictions((right_mean, wrong_mean), (right_variance, wrong_variance)),
+        )
 
     def _predict_row(
         self, model: Model, row: int, explanations: list[Errors]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the errors (m,) of a row under each explanation, and their variances (m,)."""
+    ) -> tuple[np.ndarray, Prediction]:
+        """Return the targets (m,) of a row under each explanation, and their predictions (m,)."""
         regressors = []
         targets = []
         for errors in explanations:
             regressor, target = self.mended.row(row, errors)
             regressors.append(regressor)
             targets.append(target)
-        return _prediction_errors(model, np.array(regressors), np.array(targets))
+        return np.array(targets), model.predict_few(np.array(regressors))
 
     def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[Cell, Cause]:
         """Find the newest values of other signals that may be wrong and would explain the suspect.
