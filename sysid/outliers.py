@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -63,10 +63,8 @@ MAX_CONFIRMING_STDS = 4.0
 #: that the model has learned by at most this fraction of the range, on each side [-].
 MAX_BEYOND_LEARNED = 0.1
 
-#: fields of a report that are decided after the prediction
-DECISION_FIELDS = tuple(
-    name for name in RECORD_DTYPE.names or () if name not in ("mean", "variance")
-)
+#: fields of a report that are its prediction; the others are decided afterwards
+PREDICTION_FIELDS = ("mean", "variance")
 
 #: a measurement: its signal, and its time in rows
 Cell: TypeAlias = tuple[str, int]
@@ -764,9 +762,9 @@ class OutlierHandling:
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
-        for name in DECISION_FIELDS:
-            suspect.row[name] = learned[name]
-        report = UpdateReport(*suspect.row[0].item())
+        for name in PREDICTION_FIELDS:
+            learned[name] = suspect.row[name]
+        report = UpdateReport(*learned[0].item())
         return Accepted(report, plant_jumped, before, errors, next_predictions, learned_before)
 
     def _explain(
@@ -894,7 +892,7 @@ class OutlierHandling:
             }
         return {
             "last": mended.last.tolist(),
-            "last_target": None if np.isnan(mended.last_target) else mended.last_target,
+            "last_target": None if math.isnan(mended.last_target) else mended.last_target,
             "skipped": mended.n_skipped,
             "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
             "suspect": held_back,
