@@ -227,7 +227,7 @@ class MendedRows:
         succession = self._succession
         if self.n_skipped:
             succession = Succession(self._narx, 1 + self.n_skipped)
-        return bool(succession.between(self.last[None], np.array([self.last_target]), x[None])[0])
+        return succession.of_pair(self.last, self.last_target, x)
 
     def follow_each_other(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return whether each row but the first of (n, n_features) may follow the one before it."""
@@ -787,6 +787,8 @@ class OutlierHandling:
             return True, None, None
         other_errors = {cell: error for cell, error in mended.errors.items() if cell != target_cell}
         causes = self._find_causes(suspect, model, row)
+        if not causes and not suspect.was_outlier:  # nothing can be wrong
+            return False, None, None
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
