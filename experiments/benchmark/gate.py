@@ -74,7 +74,7 @@ def _job(
     )
     trained = sysid.Identification(narx, settings)
     trained.observe_many(rows.regressor[:n_initial], rows.target[:n_initial])
-    later = LagRows(*(values[n_initial:] for values in rows))
+    later = LagRows(rows.regressor[n_initial:], rows.target[n_initial:], rows.sample[n_initial:])
     learner = [trained]
 
     def prepare() -> None:
