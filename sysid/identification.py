@@ -23,7 +23,7 @@ from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
-from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
 from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
@@ -75,8 +75,12 @@ from sysid.simulation.segments import numbered_segments, segments_of_records
 from sysid.store import MAX_CONTENT_VARIABLE, max_content_bytes
 from sysid.time_limit import TimeLimit, limit_of, out_of_time
 
-#: largest number of rows passed to the online GP in one call, which returns at the first outlier
+#: Largest number of rows passed to the online GP in one call, which returns at the first outlier.
 MAX_PIECE_ROWS = 1000
+
+#: Number of rows passed to it in the next call after an outlier; it doubles with each call without
+#: one. All rows are prepared, and many of them in vain where the next outlier is near.
+MIN_PIECE_ROWS = 32
 
 #: Hyper-parameters are estimated from the rows to which estimated lags add at most this many times
 #: the noise variance, if these rows are at least this fraction of all.
@@ -554,6 +558,7 @@ class Learner:
         self.initial = replace(model, gp=model.gp.copy(), pending={}, follower=None)
         self.adaptation: Follower | None = None
         self.n_undone = 0
+        self._max_piece_rows = MIN_PIECE_ROWS
         self._has_gate = gate is not None
         self.outliers = OutlierHandling(
             model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
@@ -561,21 +566,21 @@ class Learner:
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
-    ) -> tuple[list[np.ndarray], UpdateReport | None]:
+    ) -> tuple[np.ndarray, UpdateReport | None]:
         """Learn rows in pieces.
 
         A piece ends at an outlier, and where the adaptation has to check the errors.
 
         Returns
         -------
-        list of structured array
-            Records of the pieces.
+        structured array (n,)
+            Record of the rows.
         UpdateReport or None
             New report of the sample before the first row, if it was held back and is learned now.
         """
         outliers = self.outliers
         outliers.begin(x, y, follows)
-        records: list[np.ndarray] = []
+        record = np.empty(len(y), dtype=RECORD_DTYPE)
         correction: UpdateReport | None = None
         n_done = 0
         while n_done < len(y):
@@ -583,61 +588,75 @@ class Learner:
                 self._watch_opening(n_done)
             if outliers.suspect is not None:
                 report = self._reconsider(n_done)
-                if report is not None and records:
-                    records[-1][-1] = report
+                if report is not None and n_done:
+                    record[n_done - 1] = report
                 elif report is not None:
                     correction = report
             self._adapt(n_done)
-            record = self._learn_piece(n_done)
-            records.append(record)
-            n_done += len(record)
+            n_done = self._learn_piece(n_done, record)
             if outliers.suspect is None:
                 self._adapt(n_done)
         outliers.end()
         if self._has_gate:
             self._save_pending()
-        return records, correction
+        return record, correction
 
-    def _learn_piece(self, begin: int) -> np.ndarray:
-        """Learn the rows from `begin` up to the end of a piece, and return their record."""
+    def _learn_piece(self, begin: int, record: np.ndarray) -> int:
+        """Learn the rows from `begin` up to the end of a piece, and return the row after it.
+
+        Their predictions and decisions are written to the record (n,) of the block.
+        """
         outliers = self.outliers
         mended = outliers.mended
         adaptation = self.adaptation
-        max_rows = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_test
-        if outliers.opening is not None:
-            max_rows = 1
+        max_rows = self._max_piece_rows
+        if adaptation is not None:
+            max_rows = min(max_rows, adaptation.n_until_test)
+        opening = outliers.opening
+        if opening is not None and not opening.is_over:
+            max_rows = min(max_rows, opening.row_of_decision(len(record)) - begin)
         was_open = self.model.gp.gate_is_open
-        planned, is_held_back = outliers.next_piece(
-            begin, max_rows, gate_is_open=self.model.gp.gate_is_open
-        )
-        record = self.model.update_many(
+        planned, is_held_back = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
+        learned = self.model.update_many(
             mended.x[planned],
             mended.y[planned],
             until_outlier=True,
             withhold=is_held_back,
+            record=record[planned],
         )
-        piece = slice(begin, begin + len(record))
+        piece = slice(begin, begin + len(learned))
         if adaptation is not None:
             measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
-            adaptation.observe(mended.x[piece], mended.y[piece], record, measured)
+            adaptation.observe(mended.x[piece], mended.y[piece], learned, measured)
+        if opening is not None and opening.is_over and opening.next_row <= piece.stop:
+            outliers.opening = None  # a row of the piece has decided
+        has_outlier = bool(record["outlier"][piece.stop - 1])
+        self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
+        if has_outlier:
+            self._max_piece_rows = MIN_PIECE_ROWS
         gate_is_open = self.model.gp.gate_is_open
-        has_opened = gate_is_open and not was_open and bool(record[-1]["outlier"])
-        if has_opened and outliers.opening is None:
-            row = piece.stop - 1
-            error, is_clipped = mended.error_of(row, float(record[-1]["mean"]))
-            errors = mended.errors | {(mended.target, row): error}
-            before = replace(self.model, gp=self.model.gp.copy())
-            before.gp.close_gate()
-            outliers.opening = Opening(
-                before,
-                self._copy_of_adaptation(),
-                errors,
-                row + 1,
-                mended.learned,
-                n_clipped=int(is_clipped),
-            )
-        outliers.take_record(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
-        return record
+        if has_outlier and gate_is_open and not was_open and outliers.opening is None:
+            self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
+        outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
+        return piece.stop
+
+    def _open_gate(self, row: int, mean: float) -> None:
+        """Watch the rows after an outlier with this predicted mean, which opened the gate."""
+        mended = self.outliers.mended
+        error, is_clipped = mended.error_of(
+            mended.x[row], float(mended.y[row]), mean, mended.learned
+        )
+        errors = mended.errors | {(mended.target, row): error}
+        before = replace(self.model, gp=self.model.gp.copy())
+        before.gp.close_gate()
+        self.outliers.opening = Opening(
+            before,
+            self._copy_of_adaptation(),
+            errors,
+            row + 1,
+            mended.learned,
+            n_clipped=int(is_clipped),
+        )
 
     def _adapt(self, row: int) -> None:
         """Test the errors before a row, if that is due, and adapt or replace the model.
@@ -717,10 +736,15 @@ class Learner:
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
-        if accepted.before is not None and row is not None and self.outliers.opening is None:
+        if accepted.before is not None and row is not None:
             follower = self._copy_of_adaptation()
             self.outliers.opening = Opening(
-                accepted.before, follower, accepted.errors, row, accepted.learned
+                accepted.before,
+                follower,
+                accepted.errors,
+                row,
+                accepted.learned,
+                next_predictions=accepted.next_predictions,
             )
             self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
@@ -744,16 +768,11 @@ class Learner:
         outliers = self.outliers
         opening = outliers.opening
         assert opening is not None
-        mended = outliers.mended
-        this = slice(row, row + 1)
-        opening.observe(
-            mended.measured_regressors[this],
-            mended.measured_targets[this],
-            follows=bool(mended.continues[row]),
-        )
+        opening.look_ahead(outliers.mended)
+        if opening.row_of_decision(len(outliers.mended.y)) > row:
+            return
         if opening.is_over:
             outliers.opening = None
-        if not opening.has_returned:
             return
         self.n_undone += opening.n_samples - 1 - len(opening.returned)
         self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
@@ -1065,10 +1084,8 @@ class Identification(Exclusive):
         if len(y) > 1 or phase.outliers.suspect is not None:
             phase.model.check_samples(x, y)
         self.correction = None
-        records, self.correction = phase.learn(x, y, follows)
-        if len(records) == 1:
-            return records[0]
-        return np.concatenate([NOT_PREDICTED[:0], *records])
+        record, self.correction = phase.learn(x, y, follows)
+        return record
 
     @property
     def can_change_lags(self) -> bool:
@@ -1162,8 +1179,8 @@ class Identification(Exclusive):
         learner = self._train(collector)
         self._phase = learner
         collected["n_points"][-1:] = learner.model.gp.n_points
-        records, self.correction = learner.learn(x[n_taken:], y[n_taken:], follows[n_taken:])
-        return np.concatenate([collected, *records])
+        record, self.correction = learner.learn(x[n_taken:], y[n_taken:], follows[n_taken:])
+        return np.concatenate([collected, record])
 
     @exclusive
     def finish(self) -> None:

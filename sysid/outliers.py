@@ -6,6 +6,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
-from sysid.model.model import Model
+from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
+from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
 
@@ -62,10 +63,8 @@ MAX_CONFIRMING_STDS = 4.0
 #: that the model has learned by at most this fraction of the range, on each side [-].
 MAX_BEYOND_LEARNED = 0.1
 
-#: fields of a report that are decided after the prediction
-DECISION_FIELDS = tuple(
-    name for name in RECORD_DTYPE.names or () if name not in ("mean", "variance")
-)
+#: fields of a report that are its prediction; the others are decided afterwards
+PREDICTION_FIELDS = ("mean", "variance")
 
 #: a measurement: its signal, and its time in rows
 Cell: TypeAlias = tuple[str, int]
@@ -86,6 +85,16 @@ UNKNOWN = "unknown"
 Errors: TypeAlias = dict[Cell, float]
 
 
+class BothPredictions(NamedTuple):
+    """Predictions of a row from its measured lags and from those with replacements, in this order.
+
+    They are the same if nothing is replaced.
+    """
+
+    means: tuple[float, float]
+    variances: tuple[float, float]  # latent
+
+
 class Suspect(NamedTuple):
     """A sample that is held back as a possible outlier until the next one is known."""
 
@@ -101,8 +110,11 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
-    before: Model | None  # copy of the model before it learned the sample, if the plant jumped
+    #: copy of the model before it learned the sample, if the gate opens with it
+    before: Model | None
     errors: Errors  # errors of replaced measurements before the decision
+    #: predictions of the row after the sample by the model of before; None: they are not known
+    next_predictions: BothPredictions | None
     learned: Range  # range of the learned outputs before the decision
 
 
@@ -175,9 +187,9 @@ class MendedRows:
         return self._measured[1]
 
     @property
-    def has_replacements(self) -> bool:
-        """Whether any row was mended."""
-        return self.y is not self._measured[1]
+    def has_mended_targets(self) -> bool:
+        """Whether the target of any row may have been mended: it is a change, and rows were."""
+        return self._is_change and self.y is not self._measured[1]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows (n, n_features) and targets (n,).
@@ -205,11 +217,7 @@ class MendedRows:
     def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row."""
         self.n_skipped += n
-        self.errors = {
-            (name, time - n): error
-            for (name, time), error in self.errors.items()
-            if n - time <= self._max_lag + 1
-        }
+        self.errors = _counted_from(n, self.without_old(self.errors, n))
 
     def follows_last(self, x: np.ndarray) -> bool:
         """Return whether a row (n_features,) may come after the last one.
@@ -219,7 +227,7 @@ class MendedRows:
         succession = self._succession
         if self.n_skipped:
             succession = Succession(self._narx, 1 + self.n_skipped)
-        return bool(succession.between(self.last[None], np.array([self.last_target]), x[None])[0])
+        return succession.of_pair(self.last, self.last_target, x)
 
     def follow_each_other(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return whether each row but the first of (n, n_features) may follow the one before it."""
@@ -249,7 +257,7 @@ class MendedRows:
             y = np.nan
         else:
             x = self._measured[0][row].copy()
-            y = self._measured[1][row]
+            y = float(self._measured[1][row])
         for (name, time), error in errors.items():
             lag = row - time
             for column in self.columns.get((name, lag), ()):
@@ -290,18 +298,18 @@ class MendedRows:
         """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
         return y + x[:, self._previous] if self._is_change else y
 
-    def error_of(self, row: int, mean: float) -> tuple[float, bool]:
-        """Return by how much the target of a row exceeds what takes its place.
+    def error_of(self, x: np.ndarray, y: float, mean: float, learned: Range) -> tuple[float, bool]:
+        """Return by how much the target of a row (n_features,) exceeds what takes its place.
 
-        This is its predicted mean, unless that is too far beyond the outputs learned so far. The
-        second value states whether it is.
+        This is its predicted mean, unless that is too far beyond the range of the outputs learned
+        so far. The second value states whether it is.
         """
-        error = float(self.y[row]) - mean
-        if not self._has_values or not self.learned[0] < np.inf or self.learned == UNKNOWN_RANGE:
+        error = y - mean
+        low, high = learned
+        if not self._has_values or not low < np.inf or learned == UNKNOWN_RANGE:
             return error, False
-        low, high = self.learned
         margin = MAX_BEYOND_LEARNED * (high - low)
-        measured = float(self._values(self.x[row : row + 1], self.y[row : row + 1])[0])
+        measured = y + float(x[self._previous]) if self._is_change else y
         predicted = measured - error
         clipped = min(max(predicted, low - margin), high + margin)
         return (error, False) if clipped == predicted else (measured - clipped, True)
@@ -309,7 +317,7 @@ class MendedRows:
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
         self._forget(row)
-        error, is_clipped = self.error_of(row, mean)
+        error, is_clipped = self.error_of(self.x[row], float(self.y[row]), mean, self.learned)
         self.n_clipped += is_clipped
         self.set_errors(row + 1, self.errors | {(self.target, row): error})
 
@@ -326,15 +334,20 @@ class MendedRows:
             self.last = self._measured[0][-1].copy()
             self.last_target = float(self._measured[1][-1])
             self._forget(n)
-            self.errors = {(name, time - n): error for (name, time), error in self.errors.items()}
+            self.errors = _counted_from(n, self.errors)
 
     def _forget(self, row: int) -> None:
         """Keep only the errors that this row, or the one before it, may have among its lags."""
         self.errors = {
             (name, time): error
-            for (name, time), error in self.errors.items()
-            if row - time <= self._max_lag + 1 and self.continues[max(0, time + 1) : row + 1].all()
+            for (name, time), error in self.without_old(self.errors, row).items()
+            if self.continues[max(0, time + 1) : row + 1].all()
         }
+
+    def without_old(self, errors: Errors, row: int) -> Errors:
+        """Return the errors that may be among the lags of this row, or of the one before it."""
+        oldest = row - self._max_lag - 1
+        return {cell: error for cell, error in errors.items() if cell[1] >= oldest}
 
     def _mend(self, begin: int) -> None:
         """Recompute the rows from `begin` on that have earlier measurements among their lags."""
@@ -372,11 +385,26 @@ class Opening:
     errors : dict
         Errors of replaced measurements at the opening, also those of a burst that was refused.
     row : int
-        Row that comes next, in whose block the times of the errors are counted.
+        Row of the block that comes next.
     learned : (float, float)
         Range of the outputs that the model has learned; see `MendedRows`.
     n_clipped : int
         Number of these errors whose prediction went beyond it, and was not counted yet.
+    next_predictions : BothPredictions, optional
+        Predictions of the row that comes next, if they are known already.
+
+    Attributes
+    ----------
+    errors : dict
+        Errors of replaced measurements. Their times are counted in the block, as `MendedRows`.
+    next_row : int
+        Row of the block that `look_ahead` compares next.
+    is_over : bool
+        Whether the plant has changed, or may have.
+    has_returned : bool
+        Whether the plant of before has returned.
+    n_samples : int
+        Number of samples since the opening, up to the decision.
     """
 
     def __init__(
@@ -387,10 +415,16 @@ class Opening:
         row: int,
         learned: Range,
         n_clipped: int = 0,
+        next_predictions: BothPredictions | None = None,
     ) -> None:
         self.model = model
         self.follower = follower
-        self.n_samples = 0  # since the opening
+        self.errors = dict(errors)
+        self.next_row = row
+        self.learned = learned
+        self.n_clipped = n_clipped
+        self._next_predictions = next_predictions
+        self.n_samples = 0
         self._n_confirmed = 0  # samples in a row that the measured lags predict
         self._n_replaced = len(errors)  # values in a row that were replaced
         self.is_over = False
@@ -398,34 +432,41 @@ class Opening:
         #: rows (1, n_features) and targets (1,) since the plant seemed to return
         self.returned: list[tuple[np.ndarray, np.ndarray]] = []
         #: largest width of the gate at which a prediction confirms its lags
-        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(np.zeros(1))[0]
-        self._rows = MendedRows(model.narx)
-        self._rows.errors = {(name, time - row): error for (name, time), error in errors.items()}
-        self._rows.learned = learned
-        self._rows.n_clipped = n_clipped
+        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(0.0)
 
     @property
-    def errors(self) -> Errors:
-        """Errors of replaced measurements, with times counted from the next row."""
-        return self._rows.errors
+    def is_decided(self) -> bool:
+        """Whether it is known if the plant has changed."""
+        return self.is_over or self.has_returned
 
-    @property
-    def learned(self) -> Range:
-        """Range of the outputs that the model of before has learned."""
-        return self._rows.learned
+    def row_of_decision(self, n_rows: int) -> int:
+        """Return the row of the block that decides; the number of rows if none of them does."""
+        return self.next_row - 1 if self.is_decided else n_rows
 
-    @property
-    def n_clipped(self) -> int:
-        """Number of predictions that went beyond it, in place of the measurements of the burst."""
-        return self._rows.n_clipped
-
-    def skip(self, n: int) -> None:
+    def skip(self, n: int, mended: MendedRows) -> None:
         """Pass over n samples of the same record that have no row."""
-        self._rows.skip(n)
-        self._rows.n_skipped = 0  # the next row is compared with its own lags alone
+        self.errors = _counted_from(n, mended.without_old(self.errors, n))
 
-    def observe(self, x: np.ndarray, y: np.ndarray, *, follows: bool) -> None:
-        """Compare the next measured row (1, n_features) and target (1,) with both predictions.
+    def begin_block(self) -> None:
+        """Go on with the first row of a new block."""
+        self.next_row = 0
+
+    def end_block(self, n_rows: int) -> None:
+        """Count the times of the errors from the first row of the next block on."""
+        self.errors = _counted_from(n_rows, self.errors)
+
+    def look_ahead(self, mended: MendedRows) -> None:
+        """Compare the measured rows that come next, until one of them decides.
+
+        What the model learns meanwhile does not matter: only the model from before predicts them.
+        """
+        n_rows = len(mended.measured_targets)
+        while self.next_row < n_rows and not self.is_decided:
+            self._compare(mended, self.next_row)
+            self.next_row += 1
+
+    def _compare(self, mended: MendedRows, row: int) -> None:
+        """Compare the next measured row with both predictions.
 
         If the plant has returned for certain, the row is not yet part of `errors`.
         """
@@ -433,36 +474,33 @@ class Opening:
         if self.n_samples > MAX_BURST_SAMPLES and not self.returned:
             self.is_over = True
             return
-        rows = self._rows
+        follows = bool(mended.continues[row])
         if not follows:
-            rows.errors = {}
-        before = dict(rows.errors)
-        rows.begin(x, y, np.array([True]))
-        regressors = np.concatenate([x, rows.x])
-        targets = np.concatenate([y, rows.y])
-        mean, variance = self.model.predict_few(regressors)
-        gp = self.model.gp
-        # errors from measured and from replaced lags, in gates
-        widths = gp.width_of_gate(variance)
-        in_gates = np.abs(targets - mean) / widths
-        is_informed = bool(widths[0] <= self._largest_width)
-        measured, replaced = in_gates.tolist()
+            self.errors = {}
+        x, y = mended.row(row, self.errors)
+        (measured_mean, mean), (variance, replaced_variance) = self._predict(mended, row, x)
+        # widths of the gate for the prediction from measured lags and for that from replaced ones
+        width = self.model.gp.width_of_gate(variance)
+        replaced_width = self.model.gp.width_of_gate(replaced_variance)
+        # errors of both, in gates
+        measured = abs(float(mended.measured_targets[row]) - measured_mean) / width
+        replaced = abs(y - mean) / replaced_width
+        is_informed = width <= self._largest_width
         # Far from all samples before, the model allows everything: that is no explanation.
-        measured_in_same_gates = measured * widths[0] / widths[1]
+        measured_in_same_gates = measured * width / replaced_width
         if not follows:  # no lag is left from before: the model of before is right, or it is not
             self.has_returned = measured <= 1.0 and is_informed
             self.is_over = not self.has_returned
             self.returned = []
             return
-        n_added_up = self._n_replaced if rows.errors else 1
-        return_gates = RETURN_GATES * np.sqrt(max(n_added_up, 1))
+        n_added_up = self._n_replaced if self.errors else 1
+        return_gates = RETURN_GATES * math.sqrt(max(n_added_up, 1))
         if self.returned and replaced <= return_gates:
             if len(self.returned) == N_RETURNED_SAMPLES:
                 self.has_returned = True
-                rows.errors = before
                 return
-            self.returned.append((rows.x.copy(), rows.y.copy()))
-            rows.end()
+            self._remember(x, y)
+            self.errors = mended.without_old(self.errors, row + 1)
             return
         self.returned = []
         is_confirmed = measured <= 1.0 and is_informed
@@ -475,13 +513,37 @@ class Opening:
             and replaced <= return_gates < measured_in_same_gates
             and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
         ):
-            self.returned = [(rows.x.copy(), rows.y.copy())]
+            self._remember(x, y)
         if replaced > 1.0 and not self.returned:
-            rows.replace_target(0, float(mean[1]))
-            self._n_replaced += 1
+            self._replace(mended, row, x, y, mean)
         elif not self.returned:
             self._n_replaced = 0
-        rows.end()
+        self.errors = mended.without_old(self.errors, row + 1)
+
+    def _predict(self, mended: MendedRows, row: int, replaced: np.ndarray) -> BothPredictions:
+        """Predict a row from its measured lags and from the regressor with the replaced ones."""
+        known = self._next_predictions
+        self._next_predictions = None
+        if known is not None and mended.continues[row]:
+            return known
+        rows = [mended.measured_regressors[row]]
+        if self.errors:
+            rows.append(replaced)
+        means, variances = self.model.predict_few(np.array(rows))
+        return BothPredictions(
+            (float(means[0]), float(means[-1])), (float(variances[0]), float(variances[-1]))
+        )
+
+    def _remember(self, x: np.ndarray, y: float) -> None:
+        """Keep a row (n_features,) and its target since the plant seemed to return."""
+        self.returned.append((x[None], np.array([y])))
+
+    def _replace(self, mended: MendedRows, row: int, x: np.ndarray, y: float, mean: float) -> None:
+        """Replace the target of a row by its predicted mean, among the lags of later rows."""
+        error, is_clipped = mended.error_of(x, y, mean, self.learned)
+        self.n_clipped += is_clipped
+        self._n_replaced += 1
+        self.errors = self.errors | {(mended.target, row): error}
 
 
 class OutlierHandling:
@@ -562,7 +624,7 @@ class OutlierHandling:
         The measurements of the burst are replaced among the lags.
         """
         assert self.opening is not None
-        errors = {(name, time + row): error for (name, time), error in self.opening.errors.items()}
+        errors = self.opening.errors
         self.mended.learned = self.opening.learned
         self.mended.n_clipped += self.opening.n_clipped
         self.opening = None
@@ -583,6 +645,8 @@ class OutlierHandling:
         if len(y) > 1:
             follows[1:] &= self.mended.follow_each_other(x, y)
         self.mended.begin(x, y, follows)
+        if self.opening is not None:
+            self.opening.begin_block()
         self._jumps = self.mended.find_jumps(self._jump_limits)
         self._jumps.append(len(y))  # the end of the block ends the last piece
 
@@ -614,7 +678,7 @@ class OutlierHandling:
         """
         mended = self.mended
         row = piece.stop - 1
-        is_outlier = bool(record[-1]["outlier"])
+        is_outlier = bool(record["outlier"][-1])
         is_suspect = is_held_back or is_outlier
         if self._has_gate:
             end = row if is_suspect and not gate_is_open else piece.stop
@@ -629,14 +693,16 @@ class OutlierHandling:
         if is_outlier and gate_is_open:
             mended.set_errors(piece.stop, {})
         elif is_outlier:
-            mended.replace_target(row, float(record[-1]["mean"]))
-        if mended.has_replacements:
+            mended.replace_target(row, float(record["mean"][-1]))
+        if mended.has_mended_targets:
             record["mean"] += mended.measured_targets[piece] - mended.y[piece]
         if is_suspect:
             self.suspect = Suspect(regressor, target, before, is_outlier, record[-1:].copy())
 
     def end(self) -> None:
         """End the block."""
+        if self.opening is not None:
+            self.opening.end_block(len(self.mended.y))
         self.mended.end()
 
     def skip(self, n: int) -> None:
@@ -646,7 +712,7 @@ class OutlierHandling:
         """
         self.mended.skip(n)
         if self.opening is not None:
-            self.opening.skip(n)
+            self.opening.skip(n, self.mended)
 
     def reconsider(self, model: Model, row: int | None) -> Accepted | None:
         """Decide about the suspect, now that the row after it is known.
@@ -671,14 +737,14 @@ class OutlierHandling:
         if suspect is None:
             return None
         errors = dict(self.mended.errors)
+        cause = None
+        next_predictions = None
         if row is not None and self.mended.follows[row]:
-            is_target_wrong, cause = self._explain(suspect, model, row)
+            is_target_wrong, cause, next_predictions = self._explain(suspect, model, row)
             if is_target_wrong:
                 return None
         elif suspect.was_outlier:
             return None
-        else:
-            cause = None
         x = suspect.regressor
         y = suspect.target
         if cause is not None:
@@ -690,19 +756,20 @@ class OutlierHandling:
         self.mended.learn(x, y)
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
-        before = replace(model, gp=model.gp.copy()) if plant_jumped else None
+        before = None
+        if plant_jumped and row is not None and self.opening is None:
+            before = replace(model, gp=model.gp.copy())
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
-        for name in DECISION_FIELDS:
-            suspect.row[name] = learned[name]
-        return Accepted(
-            UpdateReport(*suspect.row[0].item()), plant_jumped, before, errors, learned_before
-        )
+        for name in PREDICTION_FIELDS:
+            learned[name] = suspect.row[name]
+        report = UpdateReport(*learned[0].item())
+        return Accepted(report, plant_jumped, before, errors, next_predictions, learned_before)
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int
-    ) -> tuple[bool, tuple[str, float] | None]:
+    ) -> tuple[bool, tuple[str, float] | None, BothPredictions | None]:
         """Find what explains the row after the suspect best, and mend the rows accordingly.
 
         Returns
@@ -711,17 +778,23 @@ class OutlierHandling:
             Whether the target of the suspect was wrong.
         (str, float) or None
             The other signal whose newest value was wrong, and its error; None: no value was.
+        BothPredictions or None
+            Predictions of the row if only the target of the suspect is replaced among its lags.
         """
         mended = self.mended
         target_cell = (mended.target, row - 1)
         if suspect.was_outlier and target_cell not in mended.errors:
-            return True, None
+            return True, None, None
         other_errors = {cell: error for cell, error in mended.errors.items() if cell != target_cell}
         causes = self._find_causes(suspect, model, row)
+        if not causes and not suspect.was_outlier:  # nothing can be wrong
+            return False, None, None
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
-        errors, variances = self._predict_row(model, row, explanations)
+        targets, prediction = self._predict_row(model, row, explanations)
+        errors = targets - prediction.mean
+        variances = prediction.variance + model.gp.noise_variance
         costs = density_costs(errors, variances)
         # A cause counts only if it explains both samples clearly better than "nothing was wrong",
         # and far better than a model that is wrong here.
@@ -742,24 +815,32 @@ class OutlierHandling:
             costs[wrong] = np.inf
         best = int(np.argmin(costs))
         if suspect.was_outlier and best == wrong:
-            return True, None
+            return True, None, None
         mended.set_errors(row, explanations[best])
-        if best >= len(causes):
-            return False, None
-        cell, cause = list(causes.items())[best]
-        return False, (cell[0], cause.error)
+        if best < len(causes):
+            cell, cause = list(causes.items())[best]
+            return False, (cell[0], cause.error), None
+        if other_errors:
+            return False, None, None
+        wrong_mean, right_mean = prediction.mean[wrong:].tolist()
+        wrong_variance, right_variance = prediction.variance[wrong:].tolist()
+        return (
+            False,
+            None,
+            BothPredictions((right_mean, wrong_mean), (right_variance, wrong_variance)),
+        )
 
     def _predict_row(
         self, model: Model, row: int, explanations: list[Errors]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the errors (m,) of a row under each explanation, and their variances (m,)."""
+    ) -> tuple[np.ndarray, Prediction]:
+        """Return the targets (m,) of a row under each explanation, and their predictions (m,)."""
         regressors = []
         targets = []
         for errors in explanations:
             regressor, target = self.mended.row(row, errors)
             regressors.append(regressor)
             targets.append(target)
-        return _prediction_errors(model, np.stack(regressors), np.stack(targets))
+        return np.array(targets), model.predict_few(np.array(regressors))
 
     def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[Cell, Cause]:
         """Find the newest values of other signals that may be wrong and would explain the suspect.
@@ -781,7 +862,7 @@ class OutlierHandling:
             is_reversed = abs(after - before) < abs(after - value)
             if not is_reversed:
                 continue
-            measured_and_mended = np.stack([x, x])
+            measured_and_mended = np.array([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
             errors, variances = _prediction_errors(model, measured_and_mended, y)
             if model.gp.is_beyond_gate(errors[1], variances[1] - model.gp.noise_variance):
@@ -813,7 +894,7 @@ class OutlierHandling:
             }
         return {
             "last": mended.last.tolist(),
-            "last_target": None if np.isnan(mended.last_target) else mended.last_target,
+            "last_target": None if math.isnan(mended.last_target) else mended.last_target,
             "skipped": mended.n_skipped,
             "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
             "suspect": held_back,
@@ -850,6 +931,11 @@ class OutlierHandling:
             regressor = matrix(suspect["regressor"], n, "regressor")
             target = vector(suspect["target"], 1, "target")
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
+
+
+def _counted_from(row: int, errors: Errors) -> Errors:
+    """Return the errors with their times counted from a row."""
+    return {(name, time - row): error for (name, time), error in errors.items()}
 
 
 def union(first: Range, second: Range) -> Range:

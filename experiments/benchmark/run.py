@@ -34,6 +34,7 @@ from experiments.benchmark.dictionary import (
     update,
 )
 from experiments.benchmark.exported import exported_c
+from experiments.benchmark.gate import gate
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
 from experiments.cli.options import MAX_OPTION, choose, flag, seconds, whole
@@ -55,6 +56,7 @@ MODEL_BENCHMARKS = (
     accuracy,
     exported_c,
     predictive_control,
+    gate,
 )
 OTHER_BENCHMARKS = (
     simulation,

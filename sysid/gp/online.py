@@ -696,10 +696,10 @@ class OnlineGP(Exclusive):
         return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
 
     @exclusive
-    def width_of_gate(self, variance: np.ndarray) -> np.ndarray:
-        """Return the largest prediction errors (n,) that are no outliers, by latent variances."""
+    def width_of_gate(self, variance: float) -> float:
+        """Return the largest prediction error that is no outlier, by the latent variance."""
         noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
-        return np.asarray((self.gate or np.inf) * np.sqrt(noisy))
+        return (self.gate or math.inf) * math.sqrt(noisy)
 
     @exclusive
     def close_gate(self) -> None:
@@ -707,16 +707,23 @@ class OnlineGP(Exclusive):
         self._state.errors[dictionary.OUTLIER_LEVEL] = 0.0
 
     @exclusive
-    def withhold(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
+    def withhold(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        prior_mean: np.ndarray,
+        record: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Predict one sample (1, n_features), (1,) as `learn` does, but do not learn it.
 
-        It counts as an outlier only if it is beyond the gate.
+        It counts as an outlier only if it is beyond the gate. The record is written to `record`
+        (1,), or to a new one.
         """
         rules = self._rules
         errors = self._state.errors
         self._rules = rules._replace(gate=dictionary.GATE_REFUSES_ALL)
         try:
-            record = self.learn(x, y, prior_mean, until_outlier=True)
+            record = self.learn(x, y, prior_mean, until_outlier=True, record=record)
         finally:
             self._rules = rules
         is_outlier = self.is_beyond_gate(y[0] - record["mean"][0], record["variance"][0])
@@ -742,15 +749,23 @@ class OnlineGP(Exclusive):
         plant is taken to have changed: the gate opens, and stays open until a later sample passes
         the outlier test.
         """
-        self.check_samples(x, y, prior_mean)
         counts = self._state.counts
         errors = self._state.errors
+        n_outliers = counts[dictionary.N_OUTLIERS]
+        n_seen = counts[dictionary.N_SEEN]
+        outlier_level = errors[dictionary.OUTLIER_LEVEL]
         if was_outlier:
             counts[dictionary.N_OUTLIERS] -= 1
         counts[dictionary.N_SEEN] -= 1
         if opens:
             errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
-        record = self.learn(x, y, prior_mean, is_predicted=True)
+        try:
+            record = self.learn(x, y, prior_mean, is_predicted=True)
+        except UserError:  # the sample was refused: nothing has been learned
+            counts[dictionary.N_OUTLIERS] = n_outliers
+            counts[dictionary.N_SEEN] = n_seen
+            errors[dictionary.OUTLIER_LEVEL] = outlier_level
+            raise
         if opens:
             self._state.errors[dictionary.OUTLIER_LEVEL] = self.gate_opens_after
         return record
@@ -808,17 +823,17 @@ class OnlineGP(Exclusive):
         return mean[:m], variance[:m]
 
     @exclusive
-    def predict_few(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def predict_few(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `predict` returns, up to rounding, one input after the other.
 
-        This takes less time than `predict` for fewer than about ten inputs.
+        This takes less time than `predict` for fewer than about ten inputs (m, n_features). They
+        are C-contiguous and of float64, and were checked.
         """
-        x = matrix(inputs, self.n_features, "inputs")
         mean = np.empty(len(x))
         variance = np.empty(len(x))
-        self.n_clipped_predictions += dictionary.predict(
-            self._rules, self._state, x, mean, variance
-        )
+        n_clipped = dictionary.predict(self._rules, self._state, x, mean, variance)
+        if n_clipped:
+            self.n_clipped_predictions += n_clipped
         return mean, variance
 
     @exclusive
@@ -1001,15 +1016,18 @@ class OnlineGP(Exclusive):
         *,
         until_outlier: bool = False,
         is_predicted: bool = False,
+        record: np.ndarray | None = None,
     ) -> np.ndarray:
         """Do what `update_many` does, for arrays whose shapes were checked.
 
         The arrays are C-contiguous and of float64. The GP learns ``y - prior_mean``, with the prior
         mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
         record ends with the first outlier, and the samples after it are not processed. With
-        `is_predicted` the first sample has been predicted before, and is now learned after all.
+        `is_predicted` the first sample has been predicted before, and is now learned after all. The
+        record is written to the rows of `record` (n,), or to new ones.
         """
-        record = np.zeros(len(x), dtype=RECORD_DTYPE)
+        if record is None:
+            record = np.zeros(len(x), dtype=RECORD_DTYPE)
         done = 0
         while done < len(x):
             if self._must_still_forget() and not (is_predicted and done == 0):
@@ -1023,7 +1041,7 @@ class OnlineGP(Exclusive):
                 self._check_factors()
             if self._state.errors[dictionary.N_SQUARES] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
-            if not record[done - 1]["outlier"]:
+            if not record["outlier"][done - 1]:
                 if self._is_time_to_forget():
                     self._forget()
             elif until_outlier:

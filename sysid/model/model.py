@@ -362,9 +362,11 @@ class Model:
         mean, variance = self.gp.predict(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
 
-    def predict_few(self, regressors: ArrayLike) -> Prediction:
-        """Predict as `predict` does, up to rounding; few regressors take less time."""
-        x = matrix(regressors, self.narx.n_features, "regressors")
+    def predict_few(self, x: np.ndarray) -> Prediction:
+        """Predict as `predict` does, up to rounding; few regressors (m, n_features) take less time.
+
+        They are C-contiguous and of float64, and were checked.
+        """
         mean, variance = self.gp.predict_few(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
 
@@ -470,19 +472,21 @@ class Model:
         *,
         until_outlier: bool = False,
         withhold: bool = False,
+        record: np.ndarray | None = None,
     ) -> np.ndarray:
         """Predict and learn rows (n, n_features) with targets (n,), in compiled code.
 
         Returns a record as `OnlineGP.update_many`. With `until_outlier` it ends with the first
         outlier; the rows after it are not processed. With `withhold` the only row is predicted but
-        not learned (`OnlineGP.withhold`).
+        not learned (`OnlineGP.withhold`). The record is written to the rows of `record` (n,), or to
+        new ones.
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         prior_mean = self._prior_mean(x)
         z = self.scaling.transform(x)
         if withhold:
-            return self.gp.withhold(z, y, prior_mean)
-        return self.gp.learn(z, y, prior_mean, until_outlier=until_outlier)
+            return self.gp.withhold(z, y, prior_mean, record)
+        return self.gp.learn(z, y, prior_mean, until_outlier=until_outlier, record=record)
 
     def _prior_mean(self, x: np.ndarray) -> np.ndarray:
         """Return the mean function (n,) at regressors (n, n_features)."""

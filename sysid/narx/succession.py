@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,7 +56,23 @@ class Succession:
         if self._target is None:
             return follows
         before = x[:, self._previous] if self._is_change else np.zeros(len(y))
-        lag = later[:, self._target]
-        difference = np.abs(lag - (before + y))
-        size = np.abs(lag) + np.abs(before) + np.abs(y)
-        return follows & ~(difference > MAX_RELATIVE_DIFFERENCE * size)
+        return follows & _is_sum(later[:, self._target], before, y)
+
+    def of_pair(self, x: Array, y: float, later: Array) -> bool:
+        """Return whether a row (p,) may follow the row x (p,) with target y.
+
+        For one pair of rows this takes less time than `between`.
+        """
+        if not (later[self._later] == x[self._earlier]).all():
+            return False
+        if self._target is None:
+            return True
+        before = x[self._previous] if self._is_change else 0.0
+        return bool(_is_sum(later[self._target], before, y))
+
+
+def _is_sum(value: Any, before: Any, change: Any) -> Any:
+    """Return whether a value is ``before + change``, up to rounding; True if one is not known."""
+    difference = abs(value - (before + change))
+    size = abs(value) + abs(before) + abs(change)
+    return ~(difference > MAX_RELATIVE_DIFFERENCE * size)

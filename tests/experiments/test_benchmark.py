@@ -11,7 +11,7 @@ import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.benchmark import command, dictionary, harness, simulation
+from experiments.benchmark import command, dictionary, gate, harness, simulation
 from experiments.benchmark import run as benchmark_run
 from experiments.benchmark.dictionary import (
     double_posterior,
@@ -29,7 +29,16 @@ from sysid.simulation.dynamics import Moments
 #: all benchmarks but the one that identifies published records for a quarter of an hour
 NAMES = [name for name in benchmark_run.BENCHMARKS if name != "free_run"]
 #: benchmarks that take less than a second in quick size
-FAST_NAMES = ["update", "not_inserted", "textbook", "accuracy", "memory", "store", "monte_carlo"]
+FAST_NAMES = [
+    "update",
+    "not_inserted",
+    "textbook",
+    "accuracy",
+    "memory",
+    "store",
+    "monte_carlo",
+    "gate",
+]
 #: sizes of a run that takes seconds
 QUICK_SIZES = {"repetitions": 1, "duration": "5d", "replacements": 300}
 
@@ -132,6 +141,24 @@ def test_all_replacements_are_accepted_and_the_textbook_removes_the_same_points(
     assert accepted == 2 * 7 * [1.0]
     (textbook,) = quick_run.rows["textbook"]
     assert textbook["details"]["same points"] == 1.0
+
+
+def test_the_gate_is_timed_on_each_stream_and_in_each_way_to_pass_it(fast_run):
+    cases = [row["case"] for row in fast_run.rows["gate"]]
+    assert cases == [f"{name}, {way}" for name in gate.STREAMS for way in gate.WAYS_TO_PASS]
+    for row in fast_run.rows["gate"]:
+        times = row["details"]
+        assert row["value"] == pytest.approx(times["gate us"] / times["no gate us"])
+
+
+@pytest.mark.parametrize(("name", "jumps"), [("relay", True), ("tanks", False)])
+def test_the_relay_jumps_and_the_tanks_do_not(name, jumps):
+    """The changes of the output of a relay are of two sizes, with nothing between them."""
+    _, signals = gate.STREAMS[name](500, np.random.default_rng(0))
+    y = signals["y"]
+    change = np.abs(y[1:] - gate.RELAY_POLE * y[:-1])
+    is_jump = np.abs(change - gate.RELAY_STEP) < 6 * gate.GATE_NOISE_STD
+    assert is_jump.all() == jumps
 
 
 def test_memory_is_stated_in_matrices_of_doubles(fast_run):

@@ -285,6 +285,25 @@ def test_rows_of_a_signal_may_follow_each_other_and_others_may_not(predict, dist
     assert not succession.between(x[: n - 1], target[: n - 1], x[distance + 1 :]).any()
 
 
+@pytest.mark.parametrize("predict", ["change", "value"])
+@pytest.mark.parametrize("distance", [1, 2, 3])
+def test_a_pair_of_rows_is_compared_as_many_rows_are(predict, distance):
+    narx = Narx({"y": [1, 2, 3]}, {"u": [0, 2]}, predict=predict)
+    u, y = simple_plant(60, 2)
+    x, target, _ = narx.regressors({"u": u, "y": y})
+    n = len(target)
+    target[::7] = np.nan
+    target[::5] += 1.0
+    succession = Succession(narx, distance)
+    pairs = [(i, j) for i in range(n) for j in range(n)]
+    earlier = [i for i, _ in pairs]
+    later = [j for _, j in pairs]
+    expected = succession.between(x[earlier], target[earlier], x[later])
+    found = [succession.of_pair(x[i], float(target[i]), x[j]) for i, j in pairs]
+    assert found == expected.tolist()
+    assert 0 < sum(found) < len(found)
+
+
 def test_a_record_of_an_estimator_has_no_row_across_a_gross_error(monkeypatch):
     u, y = simple_plant(300, 1)
     y[150] += 50.0
