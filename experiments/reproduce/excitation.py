@@ -18,6 +18,7 @@ import simulators
 import sysid
 from experiments.drawing.style import GREY, PALETTE, panels_by_title, scale_axis
 from experiments.drawing.tables import fixed, significant, to_markdown
+from experiments.plant.designed import SAMPLES_BETWEEN_CHECKS
 from experiments.reproduce.excited_plants import EXCITED_PLANTS, ExcitedPlant
 from experiments.reproduce.study import Plan, Study, Unit, part_of
 from sysid.arrays import Array
@@ -29,7 +30,6 @@ N_TRUE_PLANT_SEEDS = 1  # seeds for which the true plant chooses the inputs
 N_COMPARED_SAMPLES = 1000  # samples after which the errors of the excitations are compared
 N_RUN_SAMPLES = 1100  # samples of every run: a design may need more than the fixed excitations
 CHECK_SAMPLES = 25  # samples between two scores
-PIECE_SAMPLES = 5  # samples after which a stretch may end early; each piece has a seed of its noise
 STRETCH_SAMPLES = 100  # samples of a stretch: the slow plants need that long to cross their range
 N_DESIGN_CANDIDATES = 30  # stretches of which a criterion chooses one
 N_TRUE_PLANT_CANDIDATES = 15  # stretches that the true plant tries at every decision
@@ -98,7 +98,8 @@ class Stand:
 
     def apply(self, stretch: Array) -> None:
         """Apply a stretch (n,) of the input, and learn all of its samples."""
-        for piece in np.split(stretch, range(PIECE_SAMPLES, len(stretch), PIECE_SAMPLES)):
+        ends = range(SAMPLES_BETWEEN_CHECKS, len(stretch), SAMPLES_BETWEEN_CHECKS)
+        for piece in np.split(stretch, ends):
             self._apply_piece(piece)
 
     def _apply_piece(self, stretch: Array) -> None:
@@ -247,7 +248,7 @@ def run_excitation(name: str, unit: Unit, plan: Plan) -> list[dict[str, Any]]:
         while n_applied < len(stretch.samples):
             # A stretch is learned in pieces. The model is scored every CHECK_SAMPLES samples.
             n_to_score = CHECK_SAMPLES - stand.n_samples % CHECK_SAMPLES
-            piece = stretch.samples[n_applied:][: min(PIECE_SAMPLES, n_to_score)]
+            piece = stretch.samples[n_applied:][: min(SAMPLES_BETWEEN_CHECKS, n_to_score)]
             stand.apply(piece)
             n_applied += len(piece)
             if len(piece) == n_to_score and stand.identification.model is not None:
