@@ -33,6 +33,7 @@ def draw_plans_and_measurements(
     chosen: np.ndarray,
     *,
     delay: int,
+    n_drawn: np.ndarray | None = None,
 ) -> None:
     """Draw the first planned output: the means and bands of the chosen plans, the measurements.
 
@@ -47,6 +48,8 @@ def draw_plans_and_measurements(
         Numbers of the decisions whose plans are drawn.
     delay
         Samples from the first decided input to the first planned output.
+    n_drawn
+        Number of samples of each decision's plan that are drawn; None: all.
     """
     one = plan.isel(output=0)
     clock = trajectory["shown"].values
@@ -54,6 +57,8 @@ def draw_plans_and_measurements(
         low, mean, high = (one[f"planned_{kind}"].values[i] for kind in ("low", "mean", "high"))
         begin = int(plan["first_sample"].values[i]) + delay
         n_steps = min(int(np.isfinite(mean).sum()), len(clock) - begin)
+        if n_drawn is not None:
+            n_steps = min(n_steps, int(n_drawn[i]))
         x = clock[begin : begin + n_steps]
         is_first = number == 0
         fill_band(ax, x, low[:n_steps], high[:n_steps], "95 % band" if is_first else "")

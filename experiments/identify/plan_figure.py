@@ -56,8 +56,12 @@ def draw_plans(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
 def _draw_output(
     ax: Axes, trajectory: xr.Dataset, shown: xr.Dataset, plan: xr.Dataset, chosen: np.ndarray
 ) -> None:
-    """Draw the first planned output: measurements, the chosen plans, and its limits."""
-    draw_plans_and_measurements(ax, trajectory, shown, plan, chosen, delay=0)
+    """Draw the first planned output: measurements, the chosen plans, and its limits.
+
+    A plan is drawn as far as its inputs were applied, up to the output that the last one caused.
+    """
+    n_applied = np.isfinite(plan["input"].values[:, :, 0]).sum(axis=1)
+    draw_plans_and_measurements(ax, trajectory, shown, plan, chosen, delay=0, n_drawn=n_applied + 1)
     name = str(plan["output"].values[0])
     limits = json.loads(str(plan.attrs["output_limits"])).get(name, [])
     for number, limit in enumerate(limits):
