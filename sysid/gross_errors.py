@@ -883,12 +883,19 @@ class _Model:
             values[name][k] += of_cell
         return _Estimate(values, residual + effects @ change)
 
-    def variance_at(self, record: int, begin: int, end: int) -> float:
-        """Return the variance of the residuals of these rows, with the error of the coefficients.
+    def variance_with(
+        self, estimate: _Estimate, record: int, begin: int, end: int, last: int
+    ) -> float:
+        """Return the variance of the residuals of the rows from `begin` to before `last`.
 
-        That is `MAX_RELATIVE_ERROR` of the largest output among the rows and their lags.
+        The outputs from `begin` to before `end` are as they were measured. The variance contains
+        the error of the coefficients, `MAX_RELATIVE_ERROR` of the largest output among the rows and
+        their lags. Other values that are estimated do not count with their measurement.
         """
-        values = self._filled(self.output, record)[max(begin - self.n_output_lags, 0) : end]
+        first = max(begin - self.n_output_lags, 0)
+        values = estimate.values[self.output][first:last].copy()
+        measured = self._filled(self.output, record)
+        values[begin - first : end - first] = measured[begin:end]
         error = MAX_RELATIVE_ERROR * float(np.abs(values).max())
         return self.std**2 + error**2
 
@@ -1001,7 +1008,8 @@ def _is_wrong_output(
     """
     name = model.output
     measured = model.residuals_with(estimate, name, record, begin, end)
-    variance = model.variance_at(record, begin, begin + len(measured))
+    last = begin + len(measured)
+    variance = model.variance_with(estimate, record, begin, end, last)
     estimated = estimate.residual[begin : begin + len(measured)]
     cost_of_estimate = float(estimated @ estimated)
     after = measured[end - begin :]
@@ -1031,7 +1039,8 @@ def _find_wrong_in_run(
     """Return which values of a run of candidates of an output are wrong if the others are right."""
     measured = model.residuals_with(estimate, model.output, record, begin, end)
     weights = model.output_weights
-    variance = model.variance_at(record, begin, begin + len(measured))
+    last = begin + len(measured)
+    variance = model.variance_with(estimate, record, begin, end, last)
     is_wrong = np.zeros(end - begin, dtype=bool)
     for k in range(end - begin):
         residual = measured[k : k + len(weights)]

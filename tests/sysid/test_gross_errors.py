@@ -312,3 +312,16 @@ def test_errors_of_a_record_that_is_longer_than_the_robust_fit_are_found():
     wrong = np.where(is_wrong, y + rng.choice([-0.5, 0.5], size=n), y)  # y reaches 4
     found = screen_records(record_of(u, wrong), ["y"], ["u"]).marks[0]["y"]
     np.testing.assert_array_equal(found, is_wrong)
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 5])
+@pytest.mark.parametrize("excitation", [noise, levels])
+def test_a_small_error_near_a_huge_one_is_found(excitation, distance):
+    """The huge one is among the lags of the rows that tell of the small one, and is unknown."""
+    u = excitation()
+    y = simulate(u)
+    small = np.array([100, 340, 560, 905])
+    huge = small + distance * np.array([1, -1, 1, -1])
+    y[small] += 5 * y.std() * np.array([1, 1, -1, -1])
+    y[huge] += 1000 * y.std()
+    assert found_in(record_of(u, y)) == [sorted([*small, *huge]), []]
