@@ -478,6 +478,11 @@ class _Reader:
         """Return the records of one source; `number` names a source that has no name."""
         if isinstance(data, tuple) and len(data) == 2:
             data = self._name(*data)
+        if not isinstance(data, xr.Dataset | pd.DataFrame | Mapping | str | os.PathLike):
+            raise UserTypeError(
+                "identify: expected an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, "
+                f"or a pair (u, y), or a list of these, got {type(data).__name__}"
+            )
         if not self.outputs:
             raise UserError("identify: name the signals, inputs=['u'] and outputs=['y']")
         if isinstance(data, xr.Dataset):
@@ -485,16 +490,9 @@ class _Reader:
         if isinstance(data, str | os.PathLike):
             name = Path(data).name
             table = read_table(Path(data), [*self.inputs, *self.outputs])
-        elif isinstance(data, pd.DataFrame | Mapping):
+        else:
             name = f"record {number}"
             table = data if isinstance(data, pd.DataFrame) else _tabulate(data)
-        else:
-            expected = (
-                "an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, or a pair (u, y)"
-            )
-            raise UserTypeError(
-                f"identify: expected {expected}, or a list of these, got {type(data).__name__}"
-            )
         time = self.time
         experiment = self.experiment
         if self.is_named_once:
@@ -601,7 +599,14 @@ def _is_close(dt: float, sampling_time: float) -> bool:
 
 def _tabulate(signals: Mapping[str, Any]) -> pd.DataFrame:
     """Return arrays by name as a table, in which arrays that have an index are aligned by it."""
-    return pd.DataFrame({name: _as_column(name, values) for name, values in signals.items()})
+    columns = {name: _as_column(name, values) for name, values in signals.items()}
+    try:
+        return pd.DataFrame(columns)
+    except ValueError as error:
+        lengths = {name: len(values) for name, values in columns.items() if np.ndim(values)}
+        if len({*lengths.values()}) < 2:
+            raise UserError(f"identify: the signals {[*columns]} make no table: {error}") from None
+        raise UserError(f"identify: signals of a record need one length, got {lengths}") from None
 
 
 def _as_column(name: Any, values: Any) -> Any:

@@ -991,8 +991,8 @@ def _affordable(
             affordable.append((na, nb, nk))
     if not affordable:
         raise UserError(
-            f"{sum(sizes)} samples are too few to choose lags of {target!r}: "
-            "name them with narx=orders"
+            f"{sum(sizes)} samples are too few to choose lags of {target!r}: give longer records, "
+            "or name the lags with narx=orders"
         )
     return affordable
 

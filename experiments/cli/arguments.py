@@ -8,15 +8,17 @@ from collections.abc import Collection, Iterable, Sequence
 def mark_folder(arguments: Sequence[str]) -> list[str]:
     """Turn the name of a folder among the arguments into a quoted override.
 
+    Several folders become a list, which the command refuses: none of them is left out silently.
+
     >>> mark_folder(["multirun/my sweep, 2", "figures=false"])
-    ["folder='multirun/my sweep, 2'", 'figures=false']
+    ['figures=false', "folder='multirun/my sweep, 2'"]
     """
-    marked = []
-    before = ""
-    for argument in arguments:
-        marked.append(f"folder={quote(argument)}" if is_path(before, argument) else argument)
-        before = argument
-    return marked
+    others, folders = _without_paths(arguments)
+    if len(folders) == 1:
+        others.append(f"folder={folders[0]}")
+    elif folders:
+        others.append(f"folder=[{','.join(folders)}]")
+    return others
 
 
 def is_path(before: str, argument: str) -> bool:
@@ -60,18 +62,24 @@ def escape_interpolations(text: str) -> str:
 
 def mark_runs(arguments: Sequence[str]) -> list[str]:
     """Turn the names of folders among the arguments into one override ``runs=[...]``, the last."""
-    others = []
-    runs = []
-    before = ""
-    for argument in arguments:
-        if is_path(before, argument):
-            runs.append(quote(argument))
-        else:
-            others.append(argument)
-        before = argument
+    others, runs = _without_paths(arguments)
     if runs:
         others.append(f"runs=[{','.join(runs)}]")
     return others
+
+
+def _without_paths(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments that are no paths, and the quoted paths."""
+    others = []
+    paths = []
+    before = ""
+    for argument in arguments:
+        if is_path(before, argument):
+            paths.append(quote(argument))
+        else:
+            others.append(argument)
+        before = argument
+    return others, paths
 
 
 def without_effect(unused: Collection[str], overrides: Iterable[str]) -> list[str]:

@@ -78,10 +78,15 @@ def _answer_version() -> None:
 def _answer_help(name: str) -> None:
     """Print the help of a command, or of the group that is named after `--help`."""
     from experiments.cli.help import print_help
+    from experiments.cli.terminal import printable
+    from sysid.errors import UserError
 
     try:
         group = next((text for text in sys.argv[1:] if text[0] != "-"), None)
         print_help(name, group)
         sys.stdout.flush()
+    except UserError as error:
+        print(f"Error: {printable(str(error))}", file=sys.stderr)
+        raise SystemExit(1) from None
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

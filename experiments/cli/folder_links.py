@@ -2,10 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cli.ends import Refused
 from experiments.cli.terminal import printable
@@ -22,8 +23,17 @@ class RefusesLinks(Callback):
     """
 
     def on_run_start(self, config: DictConfig, **options: Any) -> None:
-        """Check the names under which Hydra writes files."""
-        folder = Path(str(config.hydra.run.dir))
+        """Check the folder, and the names under which Hydra writes files."""
+        try:
+            name_of_folder = str(config.hydra.run.dir)
+        except OmegaConfBaseException:  # it refers to a value that is no name
+            name_of_folder = ""
+        if not name_of_folder:
+            _refuse(
+                "the folder of the run needs a name, such as output=results where the command has "
+                "output, otherwise hydra.run.dir=results; '.' is the current folder"
+            )
+        folder = Path(name_of_folder)
         names = [f"{config.hydra.job.name}.log"]
         if config.hydra.output_subdir is not None:
             names.append(str(config.hydra.output_subdir))
@@ -31,7 +41,12 @@ class RefusesLinks(Callback):
             for name in names:
                 check_folder(folder, name)
         except StoreError as error:
-            print(f"Error: {printable(str(error))}", file=sys.stderr)
-            raise Refused(1) from None
+            _refuse(printable(str(error)))
         except OSError:  # Hydra reports what is wrong with the folder
             return
+
+
+def _refuse(message: str) -> Never:
+    """End the command before anything is written."""
+    print(f"Error: {message}", file=sys.stderr)
+    raise Refused(1) from None

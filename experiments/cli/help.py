@@ -9,6 +9,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from experiments.cli.config import CONF, option_files
+from experiments.cli.options import meant
+from sysid.errors import UserError
 
 # an entry of a list of defaults: group, option, and comment
 DEFAULTS_ENTRY = re.compile(
@@ -25,6 +27,11 @@ def print_help(name: str, wanted: str | None = None) -> None:
         Name of the command, such as ``identify``.
     wanted : str, optional
         A group, ``group=option``, or ``values``; None: an overview of the command.
+
+    Raises
+    ------
+    ValueError
+        There is no such group or option.
     """
     group, _, option = (wanted or "").partition("=")
     files = option_files(group)
@@ -39,8 +46,11 @@ def print_help(name: str, wanted: str | None = None) -> None:
         rows = [(path.stem, _first_comment(path)) for path in files]
         print(f"Options of {group} (sysid-{name} {group}=...):\n\n{_table(rows)}")
         print(f"\nsysid-{name} --help {group}={rows[0][0]} shows the values of one option.")
+    elif files:
+        options = [path.stem for path in files]
+        raise UserError(f"there is no option {option!r} of {group}{meant(option, options)}")
     else:
-        print(f"There is no group {wanted!r}; sysid-{name} --help lists them.")
+        raise UserError(f"there is no group {group!r}; sysid-{name} --help lists them")
 
 
 def _overview(name: str) -> str:

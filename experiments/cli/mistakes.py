@@ -235,11 +235,7 @@ def _find_elsewhere(key: str) -> str:
     """
     group, _, rest = key.partition(".")
     if rest:
-        options = [
-            path.stem
-            for path in option_files(group)
-            if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key
-        ]
+        options = [path.stem for path in option_files(group) if _has_key(path, rest)]
         if options:
             return (
                 f" of the option that is chosen: write {group}={options[0]} as well (options with "
@@ -249,6 +245,15 @@ def _find_elsewhere(key: str) -> str:
     names = [path.stem for path in sorted(CONF.glob("*.yaml")) if path.stem != "plant"]
     commands = [f"sysid-{name}" for name in names if key in known_keys(name)]
     return f": it belongs to {', '.join(commands)}" if commands else ""
+
+
+def _has_key(path: Path, key: str) -> bool:
+    """Whether the file of an option has a key, whose value may refer to other files."""
+    parent, _, name = key.rpartition(".")
+    node: Any = OmegaConf.load(path)
+    if parent:
+        node = OmegaConf.select(node, parent)
+    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118: `in` resolves
 
 
 def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
@@ -294,7 +299,8 @@ def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
         if not prefix and name == "hydra":
             continue
         key = prefix + str(name)
-        yield key
+        if not str(name).startswith("_"):  # names of classes and the like are not suggested
+            yield key
         with suppress(OmegaConfBaseException):
             if isinstance(config[name], DictConfig):
                 yield from _keys(config[name], f"{key}.")

@@ -82,7 +82,7 @@ def choose(key: str, value: Any, known: Sequence[str]) -> list[str]:
         return list(known)
     expected = f"{key} must be all, or some of {', '.join(known)}"
     if not names:
-        raise UserError(f"{expected}, got none{meant('none', known)}")
+        raise UserError(f"{expected}, got none")
     for name in names:
         if name not in known:
             raise UserError(f"{expected}, got {name}{meant(name, known)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import xarray as xr
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from experiments.cli.options import flag, meant
 from experiments.collect.read import HOW_TO_RESUME, Results, build_dataset, read_results
@@ -77,9 +77,10 @@ def read_settings(config: DictConfig) -> CollectSettings:
     """
     has_figures = flag("figures", config.figures)
     page = has_page(config.report)
-    if config.folder is None:
+    if config.folder is None or OmegaConf.is_list(config.folder):
         raise UserError(
-            "folder: expected the folder of a sweep, sysid-collect multirun/identify/..."
+            "folder: expected the folder of one sweep, sysid-collect multirun/identify/..., "
+            f"got {config.folder}"
         )
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
         raise UserError(

@@ -75,7 +75,8 @@ def read_settings(config: DictConfig) -> ReportSettings:
     """
     if not isinstance(config.folder, str) or not config.folder:
         raise UserError(
-            "folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/..."
+            "folder: expected the folder of one run or sweep, sysid-report outputs/identify/..., "
+            f"got {config.folder}"
         )
     has_page(True)  # raises without Bokeh
     return ReportSettings(Path(config.folder))

@@ -109,8 +109,9 @@ def find_time(
         if dt is not None:
             return None
         raise UserError(
-            f"{location(table)}: the sampling time is not known: set dt to seconds, or time to the "
-            f"column with the times, there are {whole_names}"
+            f"{location(table)}: the sampling time is not known: set {_key(table, 'dt')} to "
+            f"seconds, or {_key(table, 'time')} to the column with the times, there are "
+            f"{whole_names}"
         )
     candidates.sort()
     best = [whole for rank, whole in candidates if rank == candidates[0][0]]
@@ -505,8 +506,9 @@ def find_steps(
         raise UserError(
             f"{location(table, int(rows[first + 1]))}: the step of time is {steps[first]:.9g} s "
             f"where the median of all steps is {step:.9g} s; steps may differ by {MAX_JITTER:.0%}: "
-            f"resample the record, {_setting(table, 'resample', f'{step:.3g}')}, set "
-            f"on_missing=skip, which splits it at gaps, or, {_leave_out(table)} and set dt"
+            f"resample the record, {_setting(table, 'resample', f'{step:.3g}')}; "
+            "on_missing=skip counts the samples in a gap as missing; if the column has no times, "
+            f"{_leave_out(table)}, and {_setting(table, 'dt', f'{step:.3g}')} sets the step"
         )
     if are_equal:
         return Steps(step if dt is None else dt, is_gap)
@@ -582,7 +584,7 @@ def check_increasing(table: pd.DataFrame, times: Times, rows: np.ndarray) -> Non
         f"{location(table, row)}: the time is not later than that of the row before: sort the "
         f"rows; if several experiments stand below each other, name their column, "
         f"{setting_text(table, 'experiment', ['run'])}; if stamps are too coarse to differ, "
-        f"set dt; {_leave_out(table)} if it has no times"
+        f"set {_key(table, 'dt')}; {_leave_out(table)} if it has no times"
     )
 
 
@@ -609,7 +611,12 @@ def find_restarts(times: Times) -> list[int]:
 
 def _setting(table: pd.DataFrame, option: str, value: str) -> str:
     """Return a setting as the user writes it, on a command line or in Python."""
-    return f"data.{option}={value}" if "file" in table.attrs else f"{option}={value}"
+    return f"{_key(table, option)}={value}"
+
+
+def _key(table: pd.DataFrame, option: str) -> str:
+    """Return the name of a setting, on a command line or in Python."""
+    return f"data.{option}" if "file" in table.attrs else option
 
 
 def _leave_out(table: pd.DataFrame) -> str:
@@ -626,7 +633,8 @@ def _check_stated(
     if abs(dt - measured) > allowed * measured:
         raise UserError(
             f"{location(table, row)}: the step of time is {measured:.9g} s where dt is {dt:.9g} s: "
-            f"correct one of them, or leave dt out; {_leave_out(table)} if it has no times"
+            f"correct one of them, or leave {_key(table, 'dt')} out; {_leave_out(table)} if it "
+            "has no times"
         )
 
 

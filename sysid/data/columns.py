@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Hashable, Sequence
@@ -182,17 +183,20 @@ def find_columns(
         if not matching:
             matching = [i for i, column in enumerate(bare_names) if column == name]
         if len(matching) > 1:
-            with_unit = setting_text(table, option, [whole_names[matching[0]]])
+            found = [whole_names[i] for i in matching]
+            advice = "rename them"
+            if len(set(found)) == len(found):
+                advice += f", or name one with its unit, {setting_text(table, option, found[:1])}"
             raise UserError(
-                f"{location(table)}: columns {[whole_names[i] for i in matching]} are there more "
-                f"than once as {name!r}: rename them, or name one with its unit, {with_unit}"
+                f"{location(table)}: columns {found} are there more than once as {name!r}: {advice}"
             )
         if matching:
             columns[name] = matching[0]
     absent = [name for name in names if name not in columns]
     if absent:
         named = [name for name in bare_names if name]
-        advice = f"name columns of the file, as in {setting_text(table, option, named[-1:])}"
+        meant = _closest(absent[0], named) or named[-1:]
+        advice = f"name columns that it has, as in {setting_text(table, option, meant)}"
         if "header" not in table.attrs and all(_is_number(name) for name in named):
             advice = "it seems to have no header: write the names of the columns into a first line"
         elif table.attrs.get("header") == "none":
@@ -202,6 +206,13 @@ def find_columns(
             )
         raise UserError(f"{location(table)}: no columns {absent}, it has {whole_names}; {advice}")
     return columns
+
+
+def _closest(name: str, names: Sequence[str]) -> list[str]:
+    """Return the name that is written most like `name`, in small letters or capitals, or none."""
+    in_small_letters = {other.lower(): other for other in names}
+    found = difflib.get_close_matches(name.lower(), in_small_letters, n=1)
+    return [in_small_letters[other] for other in found]
 
 
 def names_of_columns(table: pd.DataFrame) -> list[str]:

@@ -190,12 +190,12 @@ class CsvFiles(DataSource):
         """Raise UserError if files, outputs or units are missing or do not fit together."""
         if not any(list_paths(getattr(self, role), f"CsvFiles: {role}") for role in RECORD_ROLES):
             raise UserError(
-                "CsvFiles needs a file: set data.estimation=<file>, "
+                "data=csv needs a file: set data.estimation=<file>, "
                 "and data.test=<file> for the test"
             )
         if not self.outputs:
             raise UserError(
-                "CsvFiles needs the names of its columns: set data.outputs=[y], and data.inputs=[u]"
+                "data=csv needs the names of its columns: set data.outputs=[y], and data.inputs=[u]"
             )
         if self.units is not None and not isinstance(self.units, Mapping):
             raise UserError(
@@ -748,8 +748,8 @@ def _find_rows(
         n_incomplete = int((~is_complete).sum())
         raise UserError(
             f"{location(table, row)}, column {missing!r}: the value is missing, the first of "
-            f"{n_incomplete} such rows: fill the gap, or set on_missing=skip, which splits the "
-            "record there"
+            f"{n_incomplete} such rows: fill the gap, or set on_missing=skip, which counts such "
+            "values as missing samples"
         )
     rows = np.flatnonzero(is_complete)
     if not len(rows):

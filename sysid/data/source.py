@@ -88,10 +88,9 @@ class Recordings:
             for record, dataset in zip(read, self.records, strict=True):
                 _check_record(record, dataset)
         except (UserError, UserTypeError) as error:
-            counts = ", ".join(f"{len(getattr(self, role))} {role}" for role in RECORD_ROLES)
-            raise type(error)(
-                f"Recordings({self.name!r}), records in the order {counts}: {error}"
-            ) from None
+            counts = [f"{len(getattr(self, role))} {role}" for role in RECORD_ROLES]
+            order = f" ({', '.join(counts)}, in this order)" if len(self.records) > 1 else ""
+            raise type(error)(f"the records of {self.name}{order}: {error}") from None
 
     @property
     def records(self) -> tuple[xr.Dataset, ...]:
@@ -150,6 +149,11 @@ class Recordings:
         for record in self.estimation:
             n = record.sizes["time"]
             end = n - round(fraction * n)
+            if not 0 < end < n:
+                raise UserError(
+                    f"{self.name}: {fraction:.0%} of a record with {n} samples cannot be held out: "
+                    "give a longer record, or a test record"
+                )
             validation.append(part(record, end, initialisation_window=initialisation_window))
             estimation.append(part(record, 0, end))
         return replace(self, estimation=tuple(estimation), validation=tuple(validation))
@@ -346,8 +350,10 @@ def part(
     """
     first, end, _ = slice(start, stop).indices(record.sizes["time"])
     if end <= first:
+        n_samples = record.sizes["time"]
         raise UserError(
-            f"part({start}, {stop}) of a record of {record.sizes['time']} samples is empty"
+            f"part({start}, {stop}) of a record with {n_samples} samples is empty: choose samples "
+            "that it has"
         )
     if initialisation_window is None:
         if "initialisation_window" not in record.attrs:

@@ -88,6 +88,7 @@ def read_text_table(
             f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
         )
     separator = delimiter or ","
+    n_comments = 0
     try:
         text, n_comments = _strip_comments(_read_text(path, encoding))
         separator = delimiter or _find_separator(text)
@@ -123,9 +124,17 @@ def read_text_table(
             f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
         ) from None
     except (csv.Error, ValueError) as error:
-        advice = "close its quotes, give every line as many cells as the header, or export it again"
-        if separator == "," and "Expected" in str(error):
-            advice = "where numbers are written with a decimal comma, separate cells by ';'"
+        ragged = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if ragged is not None:
+            n_expected, line, n_cells = map(int, ragged.groups())
+            advice = "correct the line"
+            if separator == ",":
+                advice += "; where numbers are written with a decimal comma, separate cells by ';'"
+            raise UserError(
+                f"{path}, line {n_comments + line}: {n_cells} cells, expected {n_expected} as in "
+                f"the header: {advice}"
+            ) from None
+        advice = "close its quotes, or export it again"
         raise UserError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
     if not isinstance(table.index, pd.RangeIndex) or len(names) != table.shape[1]:
         raise UserError(

@@ -245,7 +245,7 @@ def _read_record(dataset: xr.Dataset, names: Sequence[str], number: int) -> Reco
                 "('time',): pass several records as a list with one data set each"
             )
     signals = read_signals(dict(dataset.variables), names, number)
-    _check_not_tiny(signals, number)
+    _check_magnitudes(signals, number)
     attributes = {name: _read_attributes(dataset, name, number) for name in names}
     estimates = _read_estimates(dataset, names)
     skips_missing = dataset.attrs.get(ON_MISSING_ATTRIBUTE) == SKIPS_MISSING
@@ -323,10 +323,16 @@ def with_estimate(dataset: xr.Dataset, name: str, estimate: Estimate | None) -> 
     )
 
 
-def _check_not_tiny(signals: Mapping[str, Array], number: int) -> None:
-    """Raise UserError if the powers of a signal would underflow; a signal may be zero."""
+def _check_magnitudes(signals: Mapping[str, Array], number: int) -> None:
+    """Raise UserError if the powers of a signal would underflow or overflow; it may be zero."""
     for name, values in signals.items():
         largest = np.abs(values).max(initial=0.0, where=np.isfinite(values))
+        if largest >= MAX_MAGNITUDE:
+            raise UserError(
+                f"signal {name!r} of record {number} has a value of magnitude {largest:g}, "
+                f"expected less than {MAX_MAGNITUDE:g}: give it in a larger unit, or leave the "
+                "value empty if it is wrong"
+            )
         if 0 < largest < 1 / MAX_MAGNITUDE:
             raise UserError(
                 f"signal {name!r} of record {number} has no value above {largest:g}, expected 0 or "

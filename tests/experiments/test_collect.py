@@ -523,12 +523,13 @@ def test_if_a_file_cannot_be_written_the_others_are(sweep, collect):
 @pytest.mark.parametrize(
     ("arguments", "marked"),
     [
-        (["a=b", "figures=false"], ["folder='a=b'", "figures=false"]),
+        (["a=b", "figures=false"], ["figures=false", "folder='a=b'"]),
         (["a=c", "x"], ["a=c", "folder='x'"]),
+        (["x", "y"], ["folder=['x','y']"]),
         (["--config-dir", "x", "y"], ["--config-dir", "x", "folder='y'"]),
         (["folder=x", "--cfg=job"], ["folder=x", "--cfg=job"]),
     ],
-    ids=["a_folder_with_an_equals_sign", "override", "flag", "named"],
+    ids=["a_folder_with_an_equals_sign", "override", "several", "flag", "named"],
 )
 def test_an_argument_that_is_no_override_is_the_folder(arguments, marked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -640,6 +640,13 @@ def test_a_page_makes_no_other_job():
     assert identity_of("t", {"a": 1, "report": True}, {}) == identity_of("t", {"a": 1}, {})
 
 
+@pytest.mark.parametrize("folders", ["[a,b]", "null", "''"])
+def test_a_page_is_made_of_one_folder(folders):
+    configuration = compose_configuration(f"folder={folders}", command="report")
+    with pytest.raises(ValueError, match="expected the folder of one run or sweep.*got"):
+        report.run(configuration, Path())
+
+
 def test_a_page_of_a_folder_without_a_run_is_refused():
     with pytest.raises(StoreError, match="no run in"):
         write_run(Path("nowhere"))

@@ -297,7 +297,10 @@ def test_a_gap_of_time_ends_a_record_if_it_cannot_be_counted_in_samples(load, ro
 
 
 def test_gaps_are_refused_unless_they_are_to_be_skipped(load, content_with_gaps):
-    message = r"line 102, column 'u': the value is missing, the first of 4.*on_missing=skip"
+    message = (
+        r"line 102, column 'u': the value is missing, the first of 4.*on_missing=skip, which "
+        "counts such values as missing"
+    )
     with pytest.raises(ValueError, match=message):
         load(content_with_gaps, dt=None)
 
@@ -371,12 +374,22 @@ def test_a_short_record_without_gaps_is_kept(load):
             id="missing column",
         ),
         pytest.param("u,y,u\n3,4,5\n", {}, r"\['u', 'u'\].*more than once", id="column twice"),
+        pytest.param(
+            "u,y,y\n3,4,5\n", {}, r"\['y', 'y'\].*as 'y': rename them$", id="output twice"
+        ),
+        pytest.param("U,y\n3,4\n", {}, r"no columns \['u'\].*\[U\]'$", id="capital letter"),
+        pytest.param(
+            "u,y\n" + 5 * "3,4\n" + "3,4,5\n",
+            {},
+            "run.csv, line 7: 3 cells, expected 2 as in the header: correct the line",
+            id="a cell too many",
+        ),
         pytest.param("u,y\n", {}, "rows of numbers", id="no rows"),
         pytest.param(GOOD_FILE.encode("utf-16"), {}, "UTF-8", id="not UTF-8"),
         pytest.param(
             "when,u,y\n0,1,1\n",
             {"dt": None},
-            "sampling time is not known.*'when'",
+            "sampling time is not known: set data.dt to seconds, or data.time.*'when'",
             id="no sampling time",
         ),
         pytest.param(

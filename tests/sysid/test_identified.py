@@ -470,7 +470,7 @@ DT = {"dt": SAMPLING_TIME}
             "purpose must be one of prediction, simulation, got 'control'",
             id="unknown purpose",
         ),
-        pytest.param(PAIR, {}, "sampling time is not known", id="no sampling time"),
+        pytest.param(PAIR, {}, "sampling time is not known: set dt to", id="no sampling time"),
         pytest.param(
             TABLE.set_index(STAMPS),
             {"dt": 1.0},
@@ -509,6 +509,24 @@ DT = {"dt": SAMPLING_TIME}
             id="too many columns",
         ),
         pytest.param(3.0, DT, "expected an xarray.Dataset.*got float", id="a number"),
+        pytest.param(
+            None,
+            DT | {"inputs": None, "outputs": None, "narx": "auto"},
+            "expected an xarray.Dataset.*got NoneType",
+            id="nothing, without names",
+        ),
+        pytest.param(
+            {"u": U[1:], "y": Y},
+            DT,
+            rf"signals of a record need one length, got .*'u': {N_SAMPLES - 1}, 'y': {N_SAMPLES}",
+            id="arrays of two lengths by name",
+        ),
+        pytest.param(
+            {"u": pd.Series(U[1:]), "y": Y},
+            DT,
+            "signals of a record need one length",
+            id="an array that is longer than the index of a signal",
+        ),
         pytest.param(
             PAIR,
             DT | {"on_missing": "fill"},

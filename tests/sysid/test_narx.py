@@ -667,6 +667,15 @@ def test_too_many_orders_are_named(name):
         Orders(**{name: [1, 1]}).narx(["y"], ["u"])
 
 
+@pytest.mark.parametrize("unit", [1e80, 1e300])
+def test_a_signal_whose_powers_would_overflow_is_refused(unit):
+    signals = {"y": unit * np.arange(9.0), "u": np.zeros(9)}
+    record = make_record(signals, name="r", sampling_time=1.0)
+    message = r"'y' of record 0 has a value of magnitude 8e\+\d+, expected less than 1e\+70"
+    with pytest.raises(ValueError, match=message):
+        Narx({"y": 1}, {"u": 1}).dataset(record)
+
+
 @pytest.mark.parametrize("unit", [1e-300, 1e-80])
 def test_a_signal_whose_powers_would_underflow_is_refused(unit):
     signals = {"y": unit * np.arange(9.0), "u": np.zeros(9)}

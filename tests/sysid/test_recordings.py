@@ -165,7 +165,7 @@ def record_with(signal, **attributes):
     ],
 )
 def test_wrong_records_are_named(roles, message):
-    with pytest.raises(ValueError, match=rf"Recordings\('rig'\).*{message}"):
+    with pytest.raises(ValueError, match=rf"the records of rig.*{message}"):
         recordings(**roles)
 
 
@@ -206,6 +206,15 @@ def test_a_record_instead_of_a_list_of_records_is_refused():
 def test_recordings_need_an_output_and_every_signal_once(inputs, outputs):
     with pytest.raises(ValueError, match="at least one output and every signal once"):
         Recordings("rig", inputs, outputs, estimation=(record(),))
+
+
+@pytest.mark.parametrize(("n", "fraction"), [(1, 0.3), (2, 0.1), (1, 0.9)])
+def test_a_record_that_is_too_short_to_hold_a_part_out_is_refused(n, fraction):
+    recordings = Recordings(
+        "rig", ("u",), ("y",), estimation=(part(record(), 0, n, initialisation_window=0),)
+    )
+    with pytest.raises(ValueError, match=rf"rig: .* of a record with {n} samples cannot be held"):
+        recordings.hold_out(fraction)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(30, None), (8, 3)])
