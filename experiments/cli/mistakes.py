@@ -249,11 +249,12 @@ def _find_elsewhere(key: str) -> str:
 
 def _has_key(path: Path, key: str) -> bool:
     """Whether the file of an option has a key, whose value may refer to other files."""
-    parent, _, name = key.rpartition(".")
-    node: Any = OmegaConf.load(path)
-    if parent:
-        node = OmegaConf.select(node, parent)
-    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118: `in` resolves
+    node: Any = OmegaConf.to_container(OmegaConf.load(path))
+    for name in key.split("."):
+        if not isinstance(node, dict) or name not in node:
+            return False
+        node = node[name]
+    return True
 
 
 def check_added(overrides: Sequence[Override], config: DictConfig) -> None:

@@ -14,6 +14,7 @@ from experiments.drawing.style import (
     draw_line,
     fill_band,
     label_of,
+    show_from_to,
 )
 
 #: Keywords of a legend above its axes, in one row.
@@ -98,7 +99,7 @@ def draw_decisions(
     crosses: tuple[str, np.ndarray],
     **settings: Any,
 ) -> None:
-    """Draw a variable of the decisions over their time, as dots and crosses.
+    """Draw a variable of the decisions over the time of the run, as dots and crosses.
 
     `dots` and `crosses` are labels, and which decisions they stand for. Other settings are those of
     ``Axes.plot``.
@@ -110,4 +111,5 @@ def draw_decisions(
             ax.plot(x[is_drawn], y[is_drawn], marker, color=color, label=label, **settings)
     if ax.lines:
         ax.legend(**LEGEND_ABOVE)
+    show_from_to(ax, trajectory["shown"].values)
     ax.set_xlabel(trajectory["shown"].attrs["label"])

@@ -443,7 +443,8 @@ def _draw_binned_rms(
 ) -> None:
     """Draw the root mean square in bins of this width; bins with few samples are left out.
 
-    The line is broken at gaps of at least half a bin.
+    The line is broken at gaps of at least half a bin, and where the value is zero, which a
+    logarithmic axis cannot show.
     """
     gaps = find_gaps(x)
     gaps = gaps[np.abs(x[gaps] - x[gaps - 1]) >= 0.5 * width]
@@ -453,6 +454,7 @@ def _draw_binned_rms(
     starts = np.flatnonzero(is_first)
     counts = np.diff(np.append(starts, len(x)))
     rms = np.sqrt(np.add.reduceat(squares, starts) / counts)
+    rms[rms == 0] = np.nan
     is_full = counts >= 0.5 * np.median(counts)
     middles = (bins[starts] + 0.5) * width
     of_piece = piece[starts][is_full]

@@ -257,7 +257,8 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
     ax.set_title("Error over the horizon", loc="left", fontsize="medium")
     ax.set_xticks(horizons, list(map(str, horizons)))
     ax.minorticks_off()
-    ax.legend(frameon=False, fontsize="x-small", loc="best")
+    # handles long enough to show the dashes of a line on both sides of its mark
+    ax.legend(frameon=False, fontsize="x-small", loc="best", handlelength=4.5)
 
 
 def _draw_correlations(

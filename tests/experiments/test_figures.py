@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from matplotlib.figure import Figure
 
 from experiments.collect.figures import find_front, plan_figures
 from experiments.collect.read import Results, build_dataset, column_of
 from experiments.drawing import style
 from experiments.drawing.style import CRITERION_COLORS, CRITERION_MARKERS, with_clock
 from experiments.identify import figures
+from experiments.identify.decision_figure import draw_decisions
 from experiments.sweeps.store import Manifest
 from sysid.gp import rules
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
@@ -138,6 +140,34 @@ def test_the_errors_stand_beside_those_of_the_limit():
         figure = figures.drawings(make_trajectory(40), dataset, 0.1)["error"]()
         lines = [line for line in figure.axes[0].lines if line.get_label() == "limit"]
         assert [np.unique(line.get_ydata().round(9)).item() for line in lines] == expected
+
+
+def test_a_standard_deviation_of_zero_is_a_gap_on_the_logarithmic_axis():
+    variance = np.repeat([1.0, 0.0, 1.0], 20)
+    result = make_result(np.full(60, ONLINE), np.arange(60.0), np.zeros(60), variance)
+    (ax,) = figures.drawings(make_trajectory(60), result, 0.1)["error"]().axes
+    (line,) = [line for line in ax.lines if line.get_label() == "expected, without the noise"]
+    at, heights = line.get_data()
+    assert np.isnan(heights[(at > 22) & (at < 38)]).all()
+    assert np.isfinite(heights[(at < 18) | (at > 42)]).all()
+
+
+@pytest.mark.parametrize("first_samples", [[20], [0, 20, 40]])
+def test_decisions_stand_on_an_axis_of_the_whole_run(first_samples):
+    trajectory = with_clock(make_trajectory(60), "time")
+    plan = xr.Dataset(
+        {
+            "first_sample": ("decision", first_samples),
+            "gain": ("decision", np.ones(len(first_samples))),
+        }
+    )
+    ax = Figure().add_subplot()
+    is_best = np.ones(len(first_samples), bool)
+    draw_decisions(
+        ax, trajectory, plan, "gain", dots=("best", is_best), crosses=("other", ~is_best)
+    )
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), first_samples)
+    assert ax.get_xlim() == (0, 59)
 
 
 def drawings_of_run(n_samples):
@@ -521,6 +551,29 @@ def test_lines_are_medians_over_seeds_with_their_quartiles(
         band = np.concatenate([path.vertices[:, 1] for path in paths])
         expected = (low[criterion].min(), high[criterion].max())
         assert (min(band), max(band)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["against_error_threshold", "pareto_front"])
+def test_a_line_that_others_cover_shows_beneath_them(name):
+    results = make_grid(
+        error_threshold=UNORDERED_THRESHOLDS, acceptance=("none", "matched"), seed=range(2)
+    )
+    numbers = results.numbers[""]
+    is_matched = results.jobs["acceptance"] == "matched"
+    for metric in numbers:
+        numbers.loc[is_matched, metric] = numbers.loc[~is_matched, metric].to_numpy()
+    ax = plan(results)[name]().axes[0]
+    lines = {line.get_label(): line for line in ax.lines}
+    below = lines["none"]
+    above = lines["matched"]
+    assert below.get_markersize() >= above.get_markersize() + 4
+    if name != "pareto_front":
+        assert below.get_linewidth() >= above.get_linewidth() + 3
+
+
+def test_lines_that_differ_have_marks_of_one_size(threshold_figure):
+    sizes = {line.get_markersize() for line in threshold_figure.axes[0].lines}
+    assert len(sizes) == 1
 
 
 def test_a_heat_map_has_the_medians_in_true_order():

@@ -138,5 +138,5 @@ def test_the_progress_line_of_a_terminal_gives_way_to_output(monkeypatch):
 
 @pytest.mark.parametrize("group", ["a" * 300, "system=" + "a" * 300])
 def test_help_of_a_group_whose_name_no_file_can_have_says_so(group):
-    with pytest.raises(ValueError, match="there is no (group|option)"):
+    with pytest.raises(ValueError, match=r"there is no (group|option)"):
         print_help("identify", group)

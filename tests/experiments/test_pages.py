@@ -643,7 +643,7 @@ def test_a_page_makes_no_other_job():
 @pytest.mark.parametrize("folders", ["[a,b]", "null", "''"])
 def test_a_page_is_made_of_one_folder(folders):
     configuration = compose_configuration(f"folder={folders}", command="report")
-    with pytest.raises(ValueError, match="expected the folder of one run or sweep.*got"):
+    with pytest.raises(ValueError, match=r"expected the folder of one run or sweep.*got"):
         report.run(configuration, Path())
 
 
