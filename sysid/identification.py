@@ -970,15 +970,27 @@ class Identification(Exclusive):
         """Number of samples of bursts that were learned, and forgotten again."""
         return self._phase.n_undone if isinstance(self._phase, Learner) else 0
 
+    def __repr__(self) -> str:
+        learner = self._phase
+        if not isinstance(learner, Learner):
+            return f"Identification of {self.narx.target}: {self._waiting_in_words(learner)}"
+        return f"Identification, {learner.model.gp.n_seen} samples seen\n{learner.model!r}"
+
+    def _waiting_in_words(self, collector: Collector) -> str:
+        """Return how far the collection of the initial samples has come."""
+        n_initial = self.settings.training.n_initial
+        needed = "" if n_initial is None else f" of {n_initial}"
+        return (
+            f"{collector.n_collected}{needed} samples collected for the training; there is no "
+            "model yet"
+        )
+
     def _repr_html_(self) -> str:
         learner = self._phase
         if not isinstance(learner, Learner):
-            n_initial = self.settings.training.n_initial
-            needed = "" if n_initial is None else f" of {n_initial}"
             return (
                 f"<div><b>Identification of {escape(self.narx.target)}</b>: "
-                f"{learner.n_collected}{needed} samples collected for the training; there is no "
-                "model yet</div>"
+                f"{self._waiting_in_words(learner)}</div>"
             )
         warnings = self.time_limit.describe("seconds")
         counts = {

@@ -1295,13 +1295,7 @@ class IdentifiedModel:
             f"{n_learned} samples learned, {n_test} samples for the test"
         ]
         for name, model in self.models.items():
-            n = model.narx.n_features - model.gp.n_linear
-            features = ", ".join(model.narx.feature_names[:n])
-            line = f"{name}: {features}; {model.gp.n_points} points"
-            if model.gp.n_linear:
-                numbers = zip(model.gp.kernel.linear_lags, model.linear_signals, strict=True)
-                lags = ", ".join(f"{number} lags of {signal}" for number, signal in numbers)
-                line += f"; linear part: {lags}"
+            line = f"{name}: {model.features_in_words}"
             dead_times = self._dead_times(name)
             if dead_times is not None and dead_times.has_any:
                 line += f"; {', '.join(dead_times._replace(warnings=[]).describe())}"

@@ -563,29 +563,49 @@ class Model:
         blocks = [slice(end - n, end) for end, n in zip(ends, n_lags, strict=True)]
         return dict(zip(self.linear_signals, blocks, strict=True))
 
+    @property
+    def features_in_words(self) -> str:
+        """Features of the Gaussian process, number of its points, and lags of the linear part."""
+        words = f"{self._features_of_gp()}; {self.gp.n_points} points"
+        if self.gp.n_linear:
+            words += f"; linear part: {self._lags_of_linear_part()}"
+        return words
+
+    def _features_of_gp(self) -> str:
+        """Return the features that are not those of the linear part, in words."""
+        return ", ".join(self.narx.feature_names[: self.narx.n_features - self.gp.n_linear])
+
+    def _lags_of_linear_part(self) -> str:
+        """Return how many lags of each signal the linear part has, in words."""
+        numbers = zip(self.gp.kernel.linear_lags, self.linear_signals, strict=True)
+        return ", ".join(f"{number} lags of {signal}" for number, signal in numbers)
+
+    def _noise_in_words(self) -> str:
+        """Return the standard deviation of the noise with its unit."""
+        unit_of_target = self.narx.predict.unit_of(self.origin.unit(self.narx.target))
+        return with_unit(float(np.sqrt(self.gp.noise_variance)), unit_of_target)
+
+    def __repr__(self) -> str:
+        narx = self.narx
+        return (
+            f"Model of the {narx.predict.value} of {narx.target}\n{self.features_in_words}; "
+            f"standard deviation of the noise: {self._noise_in_words()}"
+        )
+
     def _repr_html_(self) -> str:
         narx = self.narx
-        unit_of_target = narx.predict.unit_of(self.origin.unit(narx.target))
-        noise_std = float(np.sqrt(self.gp.noise_variance))
-        n_features = narx.n_features - self.gp.n_linear
         rows = [
             ("predicts", f"{narx.predict.value} of {narx.target}"),
-            ("regressors", ", ".join(narx.feature_names[:n_features])),
+            ("regressors", self._features_of_gp()),
         ]
         if self.gp.n_linear:
-            lags = [
-                f"{number} lags of {signal}"
-                for number, signal in zip(
-                    self.gp.kernel.linear_lags, self.linear_signals, strict=True
-                )
-            ]
-            rows.append(("linear part", ", ".join(lags)))
+            rows.append(("linear part", self._lags_of_linear_part()))
         rows += [
             ("stored points", f"{self.gp.n_points} of at most {self.gp.budget}"),
             ("samples seen", f"{self.gp.n_seen}"),
             ("learns from", self.gp.learning.value.replace("_", " ")),
             ("kernel", f"{self.hyperparameters['kernel']['class']}"),
-            ("standard deviation of the noise", with_unit(noise_std, unit_of_target)),
+            ("standard deviation of the noise", self._noise_in_words()),
         ]
         if self.origin.sampling_time is not None:
             rows.append(("sampling time", with_unit(self.origin.sampling_time, "s")))
@@ -942,6 +962,9 @@ class JointModel:
     def of(cls, model: Model | JointModel) -> JointModel:
         """Return a joint model as it is, or make one from the model of a single output."""
         return model if isinstance(model, JointModel) else cls((model,))
+
+    def __repr__(self) -> str:
+        return "\n".join(["JointModel", *map(repr, self.models)])
 
     def _repr_html_(self) -> str:
         return "".join(model._repr_html_() for model in self.models)

@@ -18,6 +18,7 @@ from sysid import (
     ExceedsMinimum,
     FreeRun,
     Identification,
+    JointModel,
     Linear,
     LinearMean,
     Matern52,
@@ -363,6 +364,20 @@ def test_a_model_and_its_identification_show_themselves(identified):
         assert words in html
     waiting = Identification(NARX, SETTINGS)
     assert "0 of 40 samples collected" in waiting._repr_html_()
+
+
+def test_models_and_identifications_are_described_in_a_few_lines(identified):
+    identification = identified.identifications["y"]
+    text = repr(identified.model)
+    first, second = text.splitlines()
+    assert first == "Model of the change of y"
+    assert second.startswith("y[k-1], y[k-2], u[k-1]; 20 points")
+    assert "standard deviation of the noise: " in second
+    assert repr(identification).splitlines()[1:] == [first, second]
+    assert repr(JointModel.of(identified.model)) == f"JointModel\n{text}"
+    assert repr(Identification(NARX, SETTINGS)) == (
+        "Identification of y: 0 of 40 samples collected for the training; there is no model yet"
+    )
 
 
 @pytest.mark.parametrize(
