@@ -957,13 +957,13 @@ class IdentifiedModel:
     def notes(self) -> list[str]:
         """What a user should know about the models, with what to do: a sentence each.
 
-        The first ones state what makes dead times doubtful (feedback), that a limit of the time has
-        ended the search, and what a training for the free run found: why it took no other estimator
-        than a linear model, which one ran away.
+        The first ones state which test records were learned, what makes dead times doubtful
+        (feedback), that a limit of the time has ended the search, and what a training for the free
+        run found: why it took no other estimator than a linear model, which one ran away.
         The others state what the errors on the test records still contain; without test records
         and for static data there are none.
         """
-        notes = []
+        notes = list(self.recordings.notes_on_learned_tests)
         for name, identification in self.identifications.items():
             dead_times = self._dead_times(name)
             of_identification = [] if dead_times is None else list(dead_times.warnings)

@@ -327,7 +327,10 @@ def _true_system(plant: Plant, view: LinearView, notes: list[str]) -> LinearSyst
     means = {name: view.point.get(name) for name in plant.inputs}
     missing = [name for name, value in means.items() if value is None]
     if missing:
-        notes.append(f"no true linearisation: {', '.join(missing)} is no constant input of a view")
+        notes.append(
+            f"no true linearisation beside the view at {view.where}: it needs constant inputs, and "
+            f"there is no constant value of {', '.join(missing)}"
+        )
         return None
     try:
         return linearise(

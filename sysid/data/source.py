@@ -119,9 +119,30 @@ class Recordings:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Different notes of all records, on what was left out or changed when they were read."""
+        """Different notes on the records: what reading changed, and which tests are learned."""
         notes = [str(record.attrs["note"]) for record in self.records if "note" in record.attrs]
-        return tuple(dict.fromkeys(notes))
+        return tuple(dict.fromkeys([*notes, *self.notes_on_learned_tests]))
+
+    @property
+    def notes_on_learned_tests(self) -> tuple[str, ...]:
+        """A note on each validation or test record with the samples of an estimation record."""
+        notes = []
+        for test in self.validation + self.test:
+            for record in self.estimation:
+                if self._have_same_samples(test, record):
+                    notes.append(
+                        f"the test record {test.attrs['name']!r} has the same samples as the "
+                        f"estimation record {record.attrs['name']!r}: its errors are not those of "
+                        "new data; take another record as the test"
+                    )
+        return tuple(notes)
+
+    def _have_same_samples(self, first: xr.Dataset, second: xr.Dataset) -> bool:
+        """Whether all inputs and outputs of two records are the same."""
+        return first.sizes["time"] == second.sizes["time"] and all(
+            np.array_equal(first[name].values, second[name].values, equal_nan=True)
+            for name in self.inputs + self.outputs
+        )
 
     def hold_out(self, fraction: float, *, initialisation_window: int = 0) -> Recordings:
         """Move the last part of every estimation record to validation.

@@ -1,5 +1,6 @@
 """Recordings: the schema of a record, its parts, and what is no recording."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -206,6 +207,15 @@ def test_a_record_instead_of_a_list_of_records_is_refused():
 def test_recordings_need_an_output_and_every_signal_once(inputs, outputs):
     with pytest.raises(ValueError, match="at least one output and every signal once"):
         Recordings("rig", inputs, outputs, estimation=(record(),))
+
+
+def test_a_test_that_is_learned_is_noted():
+    learned = record()
+    other = learned.assign(y=learned["y"] + 1.0)
+    recordings = Recordings("rig", ("u",), ("y",), estimation=(learned,), test=(other, learned))
+    (note,) = recordings.notes
+    assert re.match("the test record 'step' has the same samples as the estimation record", note)
+    assert Recordings("rig", ("u",), ("y",), estimation=(learned,), test=(other,)).notes == ()
 
 
 @pytest.mark.parametrize(("n", "fraction"), [(1, 0.3), (2, 0.1), (1, 0.9)])
