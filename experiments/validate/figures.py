@@ -28,6 +28,7 @@ from experiments.validate.linear_figure import draw_linear_views
 from experiments.validate.loop import LOOP_VARIABLES
 from sysid import ResidualReport, calibration
 from sysid.model.result import INITIAL
+from sysid.simulation.residuals import p_in_words
 from sysid.simulation.validation import Z_95
 
 KIND_COLORS = {"one_step": ORANGE, FREE_RUN_LABEL: BLUE}
@@ -280,7 +281,7 @@ def _draw_correlations(
             if is_meant and (test.input or "") == input_name:
                 drawn.append((kind, test))
     for (kind, test), offset in zip(drawn, TEST_OFFSETS, strict=False):  # one test of each kind
-        label = f"{KIND_LABELS[kind]}, p = {test.p_value:.2g}"
+        label = f"{KIND_LABELS[kind]}, {p_in_words(test.p_value)}"
         if test.alarm:
             label += ", alarm"
         ax.vlines(

@@ -587,9 +587,19 @@ class CorrelationTest(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.title}: p = {self.p_value:.2g}, {self.n_outside} of {len(self.lags)} lags "
+            f"{self.title}: {p_in_words(self.p_value)}, {self.n_outside} of {len(self.lags)} lags "
             f"outside the band, most at lag {self.largest_lag} ({self.largest:+.2g})"
         )
+
+
+def p_in_words(p_value: float) -> str:
+    """Return a p-value in words; no p-value is zero, but the smallest ones have no float.
+
+    >>> print(p_in_words(0.0421), p_in_words(0.0))
+    p = 0.042 p < 1e-300
+    """
+    smallest = 1e-300
+    return f"p < {smallest:g}" if p_value < smallest else f"p = {p_value:.2g}"
 
 
 class ResidualReport(NamedTuple):
@@ -644,9 +654,9 @@ class ResidualReport(NamedTuple):
         p = self.p_value(output)
         count = f"{output}: {len(alarms)} of {len(tests)} residual tests"
         if p >= FALSE_ALARM_PROBABILITY:
-            summary = f"{count} alarm, but weakly: by chance this happens with p = {p:.2g}"
+            summary = f"{count} alarm, but weakly: by chance this happens with {p_in_words(p)}"
         else:
-            summary = f"{count} find structure (p = {p:.2g} for all together)"
+            summary = f"{count} find structure ({p_in_words(p)} for all together)"
         sentences = [summary]
         for test in alarms:
             sentences.append(f"{test}: {ALARM_MEANINGS[test.name]}")
