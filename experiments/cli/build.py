@@ -50,7 +50,7 @@ def build(config: DictConfig, group: str) -> Any:
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
-    """Return the objects that the entries of a group describe, by name.
+    """Return the objects that the entries of a group describe, by name; null leaves an entry out.
 
     Raises
     ------
@@ -58,7 +58,11 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
         As `build`.
     """
     check_map(config, group)
-    return {str(name): build_one(entry, f"{group}.{name}") for name, entry in config[group].items()}
+    return {
+        str(name): build_one(entry, f"{group}.{name}")
+        for name, entry in config[group].items()
+        if entry is not None
+    }
 
 
 def check_map(config: DictConfig, group: str) -> None:

@@ -158,7 +158,7 @@ def explain_overrides(name: str, arguments: Sequence[str]) -> str:
             ]
             with suppress(HydraException, OmegaConfBaseException):
                 config = compose(name, overrides=chosen)
-            return explain(Exception(""), overrides, config, loader)
+            return explain(Exception(""), overrides, config, loader, known_keys(name))
     except Exception:  # Hydra's own message is shown then
         return ""
 
@@ -168,6 +168,7 @@ def explain(
     overrides: Sequence[Override],
     config: DictConfig,
     loader: ConfigLoader,
+    of_command: Collection[str] = (),
 ) -> str:
     """Return one line that says why a job cannot be composed, with the nearest valid name if any.
 
@@ -182,9 +183,11 @@ def explain(
         options.
     loader : ConfigLoader
         Loader of the configuration.
+    of_command : collection of str
+        Keys and groups of the command; empty: any group may be chosen.
     """
     for override in overrides:
-        message = _explain_option(override, loader)
+        message = _explain_option(override, loader) or _explain_group(override, loader, of_command)
         if message:
             return message
     known = {*_keys(config), *loader.list_groups("")}
@@ -196,6 +199,9 @@ def explain(
             if elsewhere:
                 return f"unknown key {key!r}: {elsewhere}"
             return f"unknown key {key!r}{_find_elsewhere(key) or meant(key, known)}"
+        message = "" if override.is_add() else _explain_entries(override, config)
+        if message:
+            return message
     return " ".join(str(error).split())
 
 
@@ -224,6 +230,28 @@ def _explain_option(override: Override, loader: ConfigLoader) -> str:
     if group == "data" and Path(option).suffix:
         return f"data={option}: to read a file write data=csv data.estimation={option}"
     return f"unknown option {option!r} of {group}{meant(option, options)}"
+
+
+def _explain_group(override: Override, loader: ConfigLoader, of_command: Collection[str]) -> str:
+    """Return a message if an override chooses an option of a group that the command lacks."""
+    group = override.key_or_group
+    is_chosen = not override.is_add() and not override.is_delete() and override.package is None
+    if not (of_command and is_chosen and loader.get_group_options(group)) or group in of_command:
+        return ""
+    return f"this command has no group {group!r}{_find_elsewhere(group)}"
+
+
+def _explain_entries(override: Override, config: DictConfig) -> str:
+    """Return a message if the value of an override is a map with a name that its key lacks."""
+    key = override.key_or_group
+    node = OmegaConf.select(config, key)
+    if not isinstance(node, DictConfig) or not isinstance(override._value, dict):
+        return ""
+    for name in map(str, override._value):
+        if name not in node:
+            entries = [f"{key}.{entry}" for entry in node]
+            return f"unknown key {f'{key}.{name}'!r}{meant(f'{key}.{name}', entries)}"
+    return ""
 
 
 def _find_elsewhere(key: str) -> str:

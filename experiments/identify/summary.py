@@ -910,11 +910,19 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
         noise_after = math.sqrt(final.gp.noise_variance)
         longest = max((estimate.seconds for estimate in result.estimates), default=0.0)
         n_estimates = summary["n_estimates"]
-        times_estimated = "once" if n_estimates == 1 else f"{n_estimates} times"
+        took = f"in {times['adaptation']:.2f} s"
+        if n_estimates == 0:
+            estimated = "The first hyper-parameters were kept"
+        elif n_estimates == 1:
+            estimated = f"Hyper-parameters estimated again once {took}"
+        else:
+            estimated = (
+                f"Hyper-parameters estimated again {n_estimates} times {took}, one in "
+                f"{longest:.2f} s at most"
+            )
         lines.append(
-            f"Hyper-parameters estimated again {times_estimated} in "
-            f"{times['adaptation']:.2f} s, one in {longest:.2f} s at most; noise std "
-            f"{noise_before:.3g} before and {with_unit(noise_after, unit, 3)} after"
+            f"{estimated}; noise std {noise_before:.3g} before and "
+            f"{with_unit(noise_after, unit, 3)} after"
         )
     for route in (summary["training"] or {}).get("tried", []):
         lines.append(_describe_route(route, unit))

@@ -448,7 +448,8 @@ class Report(AbstractContextManager["Report"]):
         if n_missing:
             counts += f", {n_missing} not run"
         elapsed = seconds_text(max(time.perf_counter() - self._start, 0.01))
-        self._print_and_log(f"{n_planned} jobs: {counts}, in {elapsed}")
+        jobs = "1 job" if n_planned == 1 else f"{n_planned} jobs"
+        self._print_and_log(f"{jobs}: {counts}, in {elapsed}")
         if n_failed:
             self._print_failures()
         if n_failed or n_missing:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 import simulators
 import sysid
 from experiments.cli import described
-from experiments.cli.build import build, build_one
+from experiments.cli.build import build, build_all, build_one
 from experiments.cli.config import fill_in, from_yaml, to_yaml
 from experiments.cli.described import check_classes, check_description, class_of
 from experiments.cli.invocation import given_overrides
@@ -37,6 +37,13 @@ ENVIRONMENT = "${oc.env:MY_SECRET}"
 TANKS = json.loads(FittedPhysics(Physics(CascadedTanks())).describe())
 #: a resolver that makes a map which names a function
 OPEN = "${oc.create:'{_target_: builtins.open, file: mark, mode: w}'}"
+
+
+def test_an_entry_that_is_null_is_left_out_of_a_group():
+    entries = {"level": {"_target_": "simulators.CascadedTanks"}, "gone": None}
+    assert build_all(OmegaConf.create({"some": entries}), "some") == {"level": CascadedTanks()}
+
+
 OWN_MODULE = """
 from dataclasses import dataclass
 from subprocess import Popen

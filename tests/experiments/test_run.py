@@ -430,6 +430,15 @@ def test_another_seed_gives_other_bits(contents, tmp_path):
 
 # --- hyper-parameters that follow the stream
 
+
+def test_a_run_says_that_the_first_hyper_parameters_were_kept(tmp_path):
+    with collect_messages() as messages:
+        run_identify(tmp_path, *SHORT_RUN, "training=adaptive", "training.interval=100000")
+    text = "\n".join(messages)
+    assert "The first hyper-parameters were kept; noise std" in text
+    assert "estimated again" not in text
+
+
 #: online samples between two checks whether the hyper-parameters are estimated again
 CHECK_INTERVAL = 10
 #: largest number of errors that such a check compares with the noise
