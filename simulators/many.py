@@ -18,6 +18,7 @@ from simulators.noise import draw_noise
 from simulators.record import (
     MeasurementNoise,
     Trajectory,
+    describe_signals,
     describe_simulation,
     label_signals,
     label_time,
@@ -51,6 +52,13 @@ class Ensemble:
     noise: Array  # (N, n, n_w)
     interpolation: Interpolation
     n_clipped: NDArray[np.int64]  # (N,) substeps that ended with a state set to one of its limits
+
+    def __repr__(self) -> str:
+        system = self.systems[0]
+        return (
+            f"Ensemble of {len(self)} trajectories of {type(system).__name__}: "
+            f"{describe_signals(system)}, {len(self.time)} samples of {system.dt:g} s each"
+        )
 
     def __len__(self) -> int:
         return len(self.systems)

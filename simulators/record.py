@@ -298,6 +298,12 @@ class Trajectory:
     interpolation: Interpolation = Interpolation.held
     n_clipped: int = 0  # substeps that ended with a state set to one of its limits
 
+    def __repr__(self) -> str:
+        return (
+            f"Trajectory of {type(self.system).__name__}: {describe_signals(self.system)}, "
+            f"{len(self.time)} samples of {self.system.dt:g} s, seed {self.seed}"
+        )
+
     def to_dataset(self) -> xr.Dataset:
         """Return one variable per signal over `time` [s], with units, description and settings.
 
@@ -320,6 +326,13 @@ class Trajectory:
             description = {"long_name": f"parameter {name} of the system"}
             variables[f"parameter_{name}"] = ("time", values, description)
         return xr.Dataset(variables, coords={"time": label_time(self.time)}, attrs=attributes)
+
+
+def describe_signals(system: System) -> str:
+    """Return the names of the outputs and inputs of a system in words."""
+    outputs = ", ".join(signal.name for signal in system.outputs)
+    inputs = ", ".join(signal.name for signal in system.inputs)
+    return f"{outputs} driven by {inputs}" if inputs else f"{outputs} without an input"
 
 
 def label_signals(system: System, dims: tuple[str, ...], record: Any) -> dict[str, Any]:

@@ -781,6 +781,8 @@ def _open(
     if not Path(path).is_file():
         names_inside = [file.name for file in sorted(Path(path).glob("*.nc"))]
         advice = "check the path"
+        if Path(path).is_dir():
+            advice = "it is a folder; name a file in it"
         if names_inside:
             advice = f"it is a folder; name one of {names_inside} in it"
         raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")

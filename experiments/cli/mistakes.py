@@ -249,8 +249,9 @@ def _explain_entries(override: Override, config: DictConfig) -> str:
         return ""
     for name in map(str, override._value):
         if name not in node:
-            entries = [f"{key}.{entry}" for entry in node]
-            return f"unknown key {f'{key}.{name}'!r}{meant(f'{key}.{name}', entries)}"
+            unknown = f"{key}.{name}"
+            entries = [f"{key}.{entry!s}" for entry in node]
+            return f"unknown key {unknown!r}{meant(unknown, entries)}"
     return ""
 
 

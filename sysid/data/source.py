@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import listed, real_numbers
+from sysid.arrays import as_number, listed, real_numbers
 from sysid.data.holes import has_holes, split_records_at_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name_in_record, read_records
@@ -317,7 +317,17 @@ def make_record(
         Texts by the name of the signal; a signal may have none.
     attributes
         More attributes of the record.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The sampling time is no positive number, or the signals are none, no numbers, or not of one
+        length.
     """
+    if not 0 < as_number(sampling_time) < np.inf:
+        raise UserError(
+            f"make_record: sampling_time must be a number of seconds > 0, got {sampling_time!r}"
+        )
     units = units or {}
     long_names = long_names or {}
     variables = {}
@@ -330,6 +340,9 @@ def make_record(
             texts["long_name"] = long_names[signal]
         numbers = real_numbers(values, f"signal {signal!r}", missing=True)
         variables[signal] = ("time", numbers.copy(), texts)
+    shapes = {signal: numbers.shape for signal, (_, numbers, _) in variables.items()}
+    if len({*shapes.values()}) != 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise UserError(f"make_record: expected signals (n,) of one length, got shapes {shapes}")
     n = len(next(iter(variables.values()))[1])
     time = (
         "time",

@@ -295,3 +295,17 @@ def test_memory_is_that_of_the_result():
     size = sum(array.nbytes for array in arrays)
     assert size == 1000 * 500 * 5 * 8
     assert size <= peak < size + 1e6
+
+
+def test_results_of_simulations_are_described_in_one_line():
+    trajectory = simulate(VanDerPol(), n_samples=3000, seed=3)
+    assert repr(trajectory) == (
+        "Trajectory of VanDerPol: displacement without an input, 3000 samples of 0.1 s, seed 3"
+    )
+    driven = simulate(Lag(), random_input([(-1.0, 1.0)], 24, seed=0))
+    assert "driven by" in repr(driven)
+    ensemble = simulate_many(VanDerPol(), n_samples=20, initial_states=np.ones((4, 2)))
+    assert repr(ensemble) == (
+        "Ensemble of 4 trajectories of VanDerPol: displacement without an input, 20 samples of "
+        "0.1 s each"
+    )

@@ -272,3 +272,19 @@ def test_missing_values_are_refused_unless_the_record_says_that_they_are_skipped
     recordings = Recordings("r", (), ("y",), estimation=(skipping,))
     groups = recordings.to_groups()
     assert Recordings.from_groups(groups).estimation[0].attrs["on_missing"] == "skip"
+
+
+@pytest.mark.parametrize("sampling_time", [-1.0, 0.0, np.nan, np.inf, "1", None, True], ids=repr)
+def test_a_sampling_time_that_is_no_positive_number_is_refused(sampling_time):
+    with pytest.raises(ValueError, match="sampling_time must be a number of seconds > 0, got"):
+        make_record({"y": np.zeros(4)}, name="rig", sampling_time=sampling_time)
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [{"y": np.zeros(4), "u": np.zeros(3)}, {"y": np.zeros((4, 1))}, {"y": 1.0}, {}],
+    ids=["two lengths", "matrix", "number", "none"],
+)
+def test_signals_of_other_shapes_make_no_record(signals):
+    with pytest.raises(ValueError, match=r"expected signals \(n,\) of one length, got shapes"):
+        make_record(signals, name="rig", sampling_time=1.0)
