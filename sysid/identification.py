@@ -797,6 +797,14 @@ class Learner:
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
 
 
+def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:
+    """Return the error of records that have too few rows for the training."""
+    return UserError(
+        f"identify: training.n_initial is {settings.training.n_initial}, the records give "
+        f"{rows.sizes['sample']} rows; give longer records, or lower n_initial"
+    )
+
+
 class Identification(Exclusive):
     """Identification of a model: collects the initial samples, trains, then learns online.
 
@@ -1334,12 +1342,7 @@ class Identification(Exclusive):
         several = [records] if isinstance(records, xr.Dataset) else list(records)
         identification.calibrate(rows, added=added_variance_of(rows), records=several)
         if identification.model is None:
-            n_initial = identification.settings.training.n_initial
-            n_rows = rows.sizes["sample"]
-            raise UserError(
-                f"identify: training.n_initial is {n_initial}, the records give {n_rows} rows; "
-                "give longer records, or lower n_initial"
-            )
+            raise too_few_rows(identification.settings, rows)
         return identification
 
     @classmethod

@@ -61,7 +61,7 @@ from sysid.gp.rules import (
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
 from sysid.gross_errors import are_rows_untouched, screen_records
-from sysid.identification import Identification, Settings
+from sysid.identification import Identification, Settings, too_few_rows
 from sysid.identified_views import Predicted, draw_output, small_chart
 from sysid.lag_choice import (
     LagChoice,
@@ -148,6 +148,8 @@ PURPOSES = ("prediction", "simulation")
 HORIZONS: dict[str, int | None] = {"1 step": 1, "free run": None}
 #: shorter test records take no part in the tests of the errors [samples]
 MIN_RECORD_SAMPLES_TO_TEST = 100
+#: with fewer rows no estimators are compared, because no typical distance of two rows is known
+MIN_ROWS_TO_COMPARE = 2
 
 
 @shows_progress("identify")
@@ -277,6 +279,9 @@ def identify(
             if isinstance(narx, Narx):
                 if treatment is OnMissing.skip:
                     narx = replace(narx, on_missing=treatment)
+                rows = narx.dataset(recordings.estimation)
+                if rows.sizes["sample"] < MIN_ROWS_TO_COMPARE:
+                    raise too_few_rows(chosen, rows)
                 with doing(f"choosing the linear part and the budget for {target}"):
                     lags = choose_linear_part(recordings.estimation, narx, chosen)
                     budget_choice = choose_budget(recordings.estimation, lags, chosen)

@@ -1012,11 +1012,13 @@ def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], k
     if found is None or not isinstance(version, int | np.integer):
         raise StoreError(
             f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and "
-            "'schema_version'; build an xarray.Dataset from it and write it with sysid.store.write"
+            "'schema_version'; name a file that the toolbox wrote, or build an xarray.Dataset from "
+            "this one and write it with sysid.store.write"
         )
     if found != kind:
         raise StoreError(
-            f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}"
+            f"{path} holds schema {found!r}, expected {kind!r}: name another file, or read this "
+            f"one with kind={found!r}"
         )
     if version > SCHEMA_VERSION:
         raise StoreError(

@@ -151,6 +151,9 @@ def explain_overrides(name: str, arguments: Sequence[str]) -> str:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose(name)
             loader = GlobalHydra.instance().config_loader()
+            message = _explain_key_of_hydra(name, parsed, loader)
+            if message:
+                return message
             chosen = [
                 str(override.input_line)
                 for override in overrides
@@ -161,6 +164,30 @@ def explain_overrides(name: str, arguments: Sequence[str]) -> str:
             return explain(Exception(""), overrides, config, loader, known_keys(name))
     except Exception:  # Hydra's own message is shown then
         return ""
+
+
+def _explain_key_of_hydra(name: str, overrides: Sequence[Override], loader: ConfigLoader) -> str:
+    """Return a message about an option or a key of Hydra, as of a launcher, that does not exist."""
+    from hydra import compose
+
+    of_hydra = [entry for entry in overrides if entry.key_or_group.startswith("hydra")]
+    options = []
+    for override in of_hydra:
+        message = _explain_option(override, loader)
+        if message:
+            return message
+        if loader.get_group_options(override.key_or_group):
+            options.append(str(override.input_line))
+    if not of_hydra:
+        return ""
+    config = compose(name, overrides=options, return_hydra_config=True)
+    for override in of_hydra:
+        key = override.key_or_group
+        group, _, last = key.rpartition(".")
+        node = OmegaConf.select(config, group) if group else None
+        if isinstance(node, DictConfig) and last not in list(node) and not override.is_add():
+            return f"unknown key {key!r}{meant(key, [f'{group}.{entry!s}' for entry in node])}"
+    return ""
 
 
 def explain(

@@ -525,6 +525,12 @@ DT = {"dt": SAMPLING_TIME}
         ),
         pytest.param(3.0, DT, "expected an xarray.Dataset.*got float", id="a number"),
         pytest.param(
+            {"u": U[:5], "y": Y[:5]},
+            DT | {"identified": 0.6},
+            "training.n_initial is 100, the records give 1 rows; give longer records",
+            id="fewer rows than the training needs",
+        ),
+        pytest.param(
             None,
             DT | {"inputs": None, "outputs": None, "narx": "auto"},
             "expected an xarray.Dataset.*got NoneType",
