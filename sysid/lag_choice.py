@@ -166,8 +166,12 @@ class LagChoice(NamedTuple):
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
         target = self.narx.target
         lines = [f"{_shorten(self.narx)}; RMSE {how} on held-out parts, unit of {target}:"]
-        is_scored = {MODEL, LINEAR_PART}.intersection
-        shown = [row for row in self.tried if is_scored(row)] or self.tried
+        scored = [
+            row
+            for row in self.tried
+            if row.get(MODEL) is not None or row.get(LINEAR_PART) is not None
+        ]
+        shown = scored or self.tried
         shown = shown[:MAX_SHOWN_CANDIDATES]
         shown += [row for row in self.tried if "chosen" in row and row not in shown]
         for row in shown:

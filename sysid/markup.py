@@ -49,8 +49,14 @@ def with_unit(value: float, unit: str) -> str:
 
     >>> with_unit(0.042681, "K")
     '0.04268 K'
+
+    A unit that begins with a number is a factor:
+
+    >>> with_unit(5.044, "1000 USD")
+    '5.044 x 1000 USD'
     """
-    return f"{value:.4g} {shown_unit(unit)}".rstrip()
+    of_person = shown_unit(unit)
+    return f"{value:.4g} {'x ' if of_person[:1].isdigit() else ''}{of_person}".rstrip()
 
 
 def in_time_unit(seconds: np.ndarray, unit: str = "s") -> tuple[np.ndarray, str]:

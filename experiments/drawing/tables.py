@@ -85,8 +85,14 @@ def error_unit(unit: str) -> str:
 
 
 def with_unit(value: float, unit: str, digits: int = 4) -> str:
-    """Return a number as text with its unit; the unit 1 is not written."""
+    """Return a number as text with its unit; the unit 1 is not written.
+
+    >>> print(with_unit(0.25, "K"), with_unit(0.25, "1"), with_unit(5, "1000 USD"), sep="; ")
+    0.25 K; 0.25; 5 x 1000 USD
+    """
     shown_unit = "" if unit == "1" else unit
+    if shown_unit[:1].isdigit():  # a factor
+        shown_unit = f"x {shown_unit}"
     return f"{value:.{digits}g} {shown_unit}".rstrip()
 
 

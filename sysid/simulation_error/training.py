@@ -225,11 +225,11 @@ def find_best(
                 return best
             name = best.label or best.estimator.name
             line = f"{name}, fold {fold + 1} of {len(best.folds)}"
-            if line not in logged:
-                log.info("free run: %s", line)
-                logged.add(line)
             try:
                 check_time()
+                if line not in logged:
+                    log.info("free run: %s", line)
+                    logged.add(line)
                 with steps.step():
                     fitted = fits.result(best, fold, trials)
             except TimeIsUp:

@@ -212,6 +212,15 @@ def test_a_remedy_is_what_a_user_can_change(model, training, options, remedies):
     assert all(words in remedy for words, remedy in zip(remedies, found, strict=True))
 
 
+def test_a_candidate_without_a_score_is_not_shown():
+    rows = [
+        {"na": 2, "nb": 1, "nk": 1, "model": 0.25, "chosen": True},
+        {"na": 1, "nb": 1, "nk": 1, "model": None},
+    ]
+    choice = LagChoice(Narx({"y": 2}, {"u": 1}), "free_run", rows, [], Settings())
+    assert str(choice).splitlines()[1:] == ["  na=2 nb=1 nk=1: model 0.25, chosen"]
+
+
 def test_the_lags_that_a_choice_tried_are_those_of_all_candidates():
     rows = [
         {"na": 2, "nb": 1, "nk": [3, 0], "chosen": True, "estimator": "linear", "budget": 100},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from free_runs import QUICK_SEARCH
+from free_runs import QUICK_SEARCH, first_order_record, samples_of
 from sysid import (
     Adaptive,
     FreeRun,
@@ -335,6 +335,17 @@ def test_the_best_so_far_simulates_wherever_the_time_ends(clock, seconds):
     report = found.identifications["y"].report
     assert report["held_out_rmse"] is not None
     assert np.isfinite(found.validate().loc[("y", "free run"), "rmse"])
+
+
+def test_no_fold_is_announced_after_the_time_is_up(clock, caplog):
+    samples = [
+        samples_of(Narx({"y": n}, {"u": n}, predict="value"), first_order_record()) for n in (1, 2)
+    ]
+    with caplog.at_level("INFO", "sysid"), TimeLimit(5.0).running():
+        clock.now += 10.0
+        with pytest.raises(TimeIsUp):
+            free_run().compare_lags(samples, ["one", "two"], budget=5, seed=0)
+    assert not [line for line in caplog.messages if "fold" in line]
 
 
 def test_a_free_run_in_time_is_that_without_a_limit(clock):
