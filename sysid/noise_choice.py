@@ -47,12 +47,13 @@ class NoiseChoice(NamedTuple):
         return self.error_of_robust < MAX_ERROR_RATIO_OF_ROBUST * self.error
 
     def __str__(self) -> str:
-        verdict = "do not count less" if not self.is_robust else "count less"
+        verdict = "count less" if self.is_robust else "count in full"
+        verb = "exceeds" if self.n_large == 1 else "exceed"
         return (
-            f"{self.n_large} of {self.n} held-out errors are larger than {LARGE_ERROR_STDS:g} "
-            f"standard deviations of most: such samples {verdict} for the hyper-parameters "
-            f"(record_robust; RMSE with large errors cut {self.error_of_robust:.4g} if they do, "
-            f"{self.error:.4g} if not)"
+            f"{self.n_large} of {self.n} held-out errors {verb} {LARGE_ERROR_STDS:g} robust "
+            f"standard deviations; such samples {verdict} for the hyper-parameters "
+            f"(training.record_robust): held-out RMSE {self.error:.4g} in full, "
+            f"{self.error_of_robust:.4g} if they count less, with such errors cut"
         )
 
 

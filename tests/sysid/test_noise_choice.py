@@ -127,7 +127,7 @@ def test_large_errors_count_less_where_this_lowers_the_error_of_the_others(
         assert choice.is_robust == is_robust
         assert choice.settings.training.record_robust == is_robust
         assert choice.n_large == n_large
-        assert ("do not count less" in str(choice)) != is_robust
+        assert ("samples count in full" in str(choice)) != is_robust
 
 
 @pytest.mark.parametrize(
