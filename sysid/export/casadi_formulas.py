@@ -462,9 +462,14 @@ def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
     array = np.asarray(values, dtype=float)
     if array.ndim == 1 and len(names) == 1:
         array = array[:, None]
-    if array.ndim != 2 or array.shape[1] != len(names) or not np.isfinite(array).all():
+    n_bad = int((~np.isfinite(array)).sum())
+    if array.ndim != 2 or array.shape[1] != len(names) or n_bad:
+        expected = f"numbers (n, {len(names)}) of {list(names)}"
+        if not names:
+            expected = "none, np.zeros((n, 0)) for n samples"
         raise ValueError(
-            f"{kind}: expected finite numbers (n, {len(names)}) of {list(names)}, got {array.shape}"
+            f"{kind}: expected {expected}, got shape {array.shape} with {n_bad} values that are "
+            "not finite"
         )
     return array
 

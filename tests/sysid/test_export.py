@@ -279,7 +279,10 @@ def test_the_name_of_the_file_is_no_code(name, tmp_path, monkeypatch):
             id="simulate_without_first_outputs",
         ),
         pytest.param(
-            "simulate", [[0.0, np.inf], [1.0]], "u: .*finite", id="simulate_with_infinite_input"
+            "simulate",
+            [[0.0, np.inf], [1.0]],
+            r"u: .*shape \(2, 1\) with 1 values that are not finite",
+            id="simulate_with_infinite_input",
         ),
         pytest.param(
             "start", [[], []], "first 1 or more samples, got 0 and 0", id="start_without_samples"
@@ -296,6 +299,12 @@ def test_the_name_of_the_file_is_no_code(name, tmp_path, monkeypatch):
 def test_the_file_refuses_wrong_arrays(tank, function, arguments, words):
     with pytest.raises(ValueError, match=words):
         tank[function](*arguments)
+
+
+def test_the_file_of_a_plant_without_inputs_says_how_to_state_none(tank):
+    with pytest.raises(ValueError, match=r"u: expected none, np.zeros\(\(n, 0\)\) for n samples"):
+        tank["columns"](np.zeros((5, 1)), [], "u")
+    assert tank["columns"](np.zeros((5, 0)), [], "u").shape == (5, 0)
 
 
 @pytest.mark.parametrize(
