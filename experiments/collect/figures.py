@@ -4,7 +4,7 @@ Each function draws a table that has a row per job and a column per parameter an
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
 from textwrap import fill
@@ -51,9 +51,6 @@ MAX_FRONT_LABELS = 8  # settings on the Pareto front that have a label
 MAX_WRITTEN_COLUMNS = 14
 # A parameter whose largest and smallest values have at least this ratio has a logarithmic axis.
 MIN_LOG_RATIO = 10.0
-# What a mark and a line grow by for each later one that covers them, so that they show beneath it.
-COVERED_MARK_GROWTH = 4.0  # [points]
-COVERED_LINE_GROWTH = 3.0  # [points]
 MARK_STYLE: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
 
 
@@ -200,7 +197,7 @@ def _draw_medians(
         chosen = part[part[series] == value] if series else part
         line = pool(chosen, [x], [metric]).reindex(levels)
         quartiles.append([line[level][metric].to_numpy() for level in (0.25, 0.5, 0.75)])
-    covers = count_covers([median[:, np.newaxis] for _, median, _ in quartiles])
+    covers = style.count_covers([median[:, np.newaxis] for _, median, _ in quartiles])
     for j, mark in enumerate(marks_by_value.values()):
         low, median, high = quartiles[j]
         if is_text:
@@ -215,21 +212,8 @@ def _draw_medians(
             continue
         marks["linestyle"] = "-"
         (drawn,) = ax.plot(at, median, **marks)
-        drawn.set_markersize(drawn.get_markersize() + COVERED_MARK_GROWTH * covers[j])
-        drawn.set_linewidth(drawn.get_linewidth() + COVERED_LINE_GROWTH * covers[j])
-
-
-def count_covers(series: Sequence[np.ndarray]) -> list[int]:
-    """Return how many later series coincide with each one, and so cover it in a figure.
-
-    A series has points (n, number of coordinates), of which some may be nan. Two series coincide if
-    they have the same points, up to rounding.
-    """
-    counts = []
-    for number, points in enumerate(series):
-        later = [other for other in series[number + 1 :] if other.shape == points.shape]
-        counts.append(sum(np.allclose(points, other, 1e-9, 0.0, equal_nan=True) for other in later))
-    return counts
+        drawn.set_markersize(drawn.get_markersize() + style.COVERED_MARK_GROWTH * covers[j])
+        drawn.set_linewidth(drawn.get_linewidth() + style.COVERED_LINE_GROWTH * covers[j])
 
 
 def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note: str) -> Figure:
@@ -355,10 +339,10 @@ def draw_front(
         # All settings are grey marks; those that have a colour are drawn over them.
         ax.plot(medians[cost], medians[error], "o", color=style.GREY, markersize=3)
         drawn = [medians[medians[series] == value] for value in marks_by_value]
-        covers = count_covers([rows_of[[cost, error]].to_numpy() for rows_of in drawn])
+        covers = style.count_covers([rows_of[[cost, error]].to_numpy() for rows_of in drawn])
         for rows_of, mark, n_covers in zip(drawn, marks_by_value.values(), covers, strict=True):
             marks = MARK_STYLE | mark
-            marks["markersize"] += COVERED_MARK_GROWTH * n_covers
+            marks["markersize"] += style.COVERED_MARK_GROWTH * n_covers
             ax.plot(cost, error, data=rows_of, **marks)
         front = find_front(medians, error, cost)
         ax.plot(

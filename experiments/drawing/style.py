@@ -58,6 +58,9 @@ PALETTE = (
     "#7a7a7a",
 )
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
+# What a mark and a line grow by for each later one that covers them, so that they show beneath it.
+COVERED_MARK_GROWTH = 4.0  # [points]
+COVERED_LINE_GROWTH = 2.5  # [points]
 N_PANEL_COLUMNS = 4  # panels side by side in a figure of many small ones
 PUBLISHED_COLOR = "#000000"  # colour of published results
 BASELINE_COLOR = "#7a7a7a"  # colour of baselines
@@ -171,6 +174,21 @@ def unit_of(variable: xr.DataArray) -> str:
 def error_unit_of(variable: xr.DataArray) -> str:
     """Return the unit of an error of a variable for a label; 1 if there is none."""
     return shown_unit(error_unit(str(variable.attrs.get("units", ""))))
+
+
+def count_covers(series: Sequence[np.ndarray], tolerance: float = 1e-9) -> list[int]:
+    """Return how many later series coincide with each one, and so cover it in a figure.
+
+    A series has points (n, number of coordinates), of which some may be nan. Two series coincide if
+    they have the same points up to a relative tolerance.
+    """
+    counts = []
+    for number, points in enumerate(series):
+        later = [other for other in series[number + 1 :] if other.shape == points.shape]
+        counts.append(
+            sum(np.allclose(points, other, tolerance, 0.0, equal_nan=True) for other in later)
+        )
+    return counts
 
 
 def show_from_to(ax: Axes, x: np.ndarray) -> None:

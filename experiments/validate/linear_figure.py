@@ -6,7 +6,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, tidy
+from experiments.drawing.style import (
+    BLUE,
+    COVERED_LINE_GROWTH,
+    GREEN,
+    GREY,
+    ORANGE,
+    count_covers,
+    tidy,
+)
 from experiments.drawing.tables import shown_unit
 from experiments.validate.linear_view import LinearViews, ViewOfInput
 
@@ -16,7 +24,10 @@ MAX_INPUT_COLUMNS = 4  # inputs that have a column
 EMPIRICAL_STDS = 1.96  # half length of the bars of the empirical response, in its deviations
 #: magnitudes below the largest by more than this are not shown [dB]
 SHOWN_DECIBELS = 80.0
-#: margin of the axes beyond the views and the empirical response [dB, deg]
+LINE_WIDTH = 1.4  # of the views [points]
+#: relative difference of two views up to which one line covers the other
+COVERING_TOLERANCE = 1e-2
+#: margin of the axes beyond the views and, where the input excites the plant, the truth [dB, deg]
 MARGIN_DECIBELS = 5.0
 MARGIN_DEGREES = 20.0
 
@@ -41,8 +52,12 @@ def draw_linear_views(views: LinearViews, output: str) -> Figure:
             continue
         _draw_empirical(magnitude, phase, views, output, input, shown[0])
         _draw_linear_model(magnitude, phase, step, views, output, input, shown[0])
-        for one in shown:
-            _draw_view(magnitude, phase, step, one)
+        covers = count_covers(
+            [one.response["magnitude"].values[:, np.newaxis] for one in shown], COVERING_TOLERANCE
+        )
+        for one, n_covers in zip(shown, covers, strict=True):
+            line_width = LINE_WIDTH + COVERED_LINE_GROWTH * n_covers
+            _draw_view(magnitude, phase, step, one, line_width)
         _finish(magnitude, phase, step, views, output, input)
     figure.suptitle(
         f"{output}: the model as a linear system at operating points of the records",
@@ -60,7 +75,9 @@ def _color(one: ViewOfInput) -> str:
     return POINT_COLORS[0] if one.quantile < 0.5 else POINT_COLORS[2]
 
 
-def _draw_view(magnitude: Axes, phase: Axes, step: Axes, one: ViewOfInput) -> None:
+def _draw_view(
+    magnitude: Axes, phase: Axes, step: Axes, one: ViewOfInput, line_width: float
+) -> None:
     """Draw the linear view at one operating point with its bands, and the truth."""
     color = _color(one)
     response = one.response
@@ -74,7 +91,7 @@ def _draw_view(magnitude: Axes, phase: Axes, step: Axes, one: ViewOfInput) -> No
         low = scale(response[f"{name}_low"].values)
         high = scale(response[f"{name}_high"].values)
         ax.fill_between(f, low, high, color=color, alpha=0.22, linewidth=0)
-        ax.plot(f, scale(response[name].values), color=color, linewidth=1.4, label=label)
+        ax.plot(f, scale(response[name].values), color=color, linewidth=line_width, label=label)
     if one.truth is not None:
         truth_phase = np.degrees(np.unwrap(np.angle(one.truth)))
         middle = len(f) // 2
@@ -89,7 +106,12 @@ def _draw_view(magnitude: Axes, phase: Axes, step: Axes, one: ViewOfInput) -> No
         time, one.step["low"], one.step["high"], color=color, alpha=0.22, linewidth=0, step="post"
     )
     step.plot(
-        time, one.step["response"], color=color, linewidth=1.4, drawstyle="steps-post", label=label
+        time,
+        one.step["response"],
+        color=color,
+        linewidth=line_width,
+        drawstyle="steps-post",
+        label=label,
     )
 
 
@@ -163,14 +185,21 @@ def _finish(
     shown = views.of(output, input)
     view = shown[0].view
     unit = "Hz" if view.time_unit == "s" else "cycles per sample"
-    levels = np.concatenate([_decibel(one.response["magnitude"].values) for one in shown])
+    band = views.band(output, input)
+    levels = np.concatenate(
+        [_decibel(one.response["magnitude"].values) for one in shown]
+        + [
+            _decibel(np.abs(one.truth))[_is_excited(one, band)]
+            for one in shown
+            if one.truth is not None
+        ]
+    )
     phases = np.concatenate([one.response["phase"].values for one in shown])
     top = float(levels.max())
     magnitude.set_ylim(
         max(float(levels.min()), top - SHOWN_DECIBELS) - MARGIN_DECIBELS, top + MARGIN_DECIBELS
     )
     phase.set_ylim(float(phases.min()) - MARGIN_DEGREES, float(phases.max()) + MARGIN_DEGREES)
-    band = views.band(output, input)
     for ax in (magnitude, phase):
         ax.set_xscale("log")
         if band is not None:
@@ -198,6 +227,15 @@ def _finish(
         fontsize="x-small",
         loc="lower left",
     )
+
+
+def _is_excited(one: ViewOfInput, band: tuple[float, float] | None) -> np.ndarray:
+    """Mark the frequencies (n,) of a view that the records excite; all if this is not known."""
+    f = one.response["frequency"].values
+    if band is None:
+        return np.full(len(f), True)
+    low, high = band
+    return (f >= low) & (f <= high)
 
 
 def _decibel(magnitude: np.ndarray) -> np.ndarray:

@@ -568,7 +568,7 @@ def test_a_line_that_others_cover_shows_beneath_them(name):
     above = lines["matched"]
     assert below.get_markersize() >= above.get_markersize() + 4
     if name != "pareto_front":
-        assert below.get_linewidth() >= above.get_linewidth() + 3
+        assert below.get_linewidth() >= above.get_linewidth() + 2
 
 
 def test_lines_that_differ_have_marks_of_one_size(threshold_figure):

@@ -1,10 +1,14 @@
 """`sysid-validate linear=true`: numbers, figure, the truth of a simulated plant, the page."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from experiments.report.page import describe_linearly
+from experiments.validate import figures
+from experiments.validate.linear_figure import POINT_COLORS, draw_linear_views
 from experiments.validate.report import tabulate_linear_views
 from helpers.records import (
     ONE_STEP_ONLY,
@@ -71,6 +75,53 @@ def test_linear_view_of_a_simulated_plant_is_close_to_the_truth(silverbox, tmp_p
     assert {"magnitude", "magnitude_low", "phase_high", "true_magnitude"} <= set(response)
     assert groups["linear_view_1_step"].sizes["time"] > 20
     assert min(imread(tmp_path / "linear_view.png").shape[:2]) > 800
+
+
+@pytest.fixture(scope="module")
+def drawn_views(silverbox, tmp_path_factory):
+    """The linear views that a validation draws, and the name of their output."""
+    drawn = []
+
+    def keep(views, output):
+        drawn.append((views, output))
+        return draw_linear_views(views, output)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw_linear_views", keep)
+        run_validate(
+            tmp_path_factory.mktemp("drawn"),
+            f"model={silverbox}",
+            *SYSTEM,
+            "linear=true",
+            "horizons=[1]",
+            "propagation=mean_only",
+        )
+    return drawn[0]
+
+
+def test_a_truth_that_is_far_from_the_model_stays_on_the_axes(drawn_views):
+    views, output = drawn_views
+    far = tuple(replace(one, truth=30.0 * one.truth) for one in views.views)
+    magnitude = draw_linear_views(replace(views, views=far), output).axes[0]
+    _, top = magnitude.get_ylim()
+    low, high = views.band(output, views.inputs[0])
+    for one in far:
+        f = one.response["frequency"].values
+        is_excited = (f >= low) & (f <= high)
+        assert is_excited.any()
+        assert (20 * np.log10(np.abs(one.truth[is_excited])) < top).all()
+
+
+def test_views_that_coincide_show_beneath_each_other(drawn_views):
+    views, output = drawn_views
+    first = views.views[0]
+    same = tuple(
+        replace(one, response=first.response, step=first.step, truth=None) for one in views.views
+    )
+    for ax in draw_linear_views(replace(views, views=same), output).axes:
+        widths = [line.get_linewidth() for line in ax.lines if line.get_color() in POINT_COLORS]
+        assert widths == sorted(widths, reverse=True)
+        assert len(set(widths)) == 3
 
 
 def test_the_log_has_a_short_table_of_the_views(silverbox, tmp_path, caplog):
