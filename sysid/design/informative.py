@@ -271,22 +271,21 @@ class InformativeInput:
         check_whole(n_applied, 0, "InformativeInput.should_end: n_applied", below=n_planned + 1)
         if not self.output_limits or not len(designed.mean) or n_applied == n_planned:
             return False
-        identified, known = self._read(model, outputs, inputs)
+        identified, (known_outputs, known_inputs) = self._read(model, outputs, inputs)
         if identified is None:
             return False
         dynamics = Dynamics(identified)
         self._check(dynamics)
         n_rest = n_planned - n_applied
-        others = self._coming_others(dynamics.narx, known[1], forecast or {}, n_rest)
+        others = self._coming_others(dynamics.narx, known_inputs, forecast or {}, n_rest)
         rest = np.column_stack([designed.inputs[name][n_applied:] for name in self.limits])
-        simulated = self._simulate(dynamics, *known, others, rest[None])
+        simulated = self._simulate(dynamics, known_outputs, known_inputs, others, rest[None])
         if not np.isfinite(simulated.path).all():
             return True  # the model diverges
         risk = self._risk(dynamics, simulated)
         n_expected = risk.outside[0] * risk.mean.shape[1]
-        n_measured = self._count_outside(
-            dynamics.narx, known[0][max(0, len(known[0]) - n_applied) :]
-        )
+        since_start = known_outputs[max(0, len(known_outputs) - n_applied) :]
+        n_measured = self._count_outside(dynamics.narx, since_start)
         fraction = max(self.probability, designed.outside)
         n_allowed = max(1.0, MAX_EXCESS_BEYOND_LIMITS * fraction * n_planned)
         return bool(n_measured + n_expected > n_allowed)
