@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import cont2discrete
 
 from simulators.errors import UserError
 from simulators.interpolation import Interpolation
@@ -184,6 +183,8 @@ def linearise(
     >>> heater.static_gain().round(2)
     array([[  2.36, -35.86]])
     """
+    from scipy.signal import cont2discrete  # takes long to import
+
     course = Interpolation(interpolation)
     if course not in DISCRETISATIONS:
         raise UserError(
