@@ -529,7 +529,7 @@ class Opening:
         rows = [mended.measured_regressors[row]]
         if self.errors:
             rows.append(replaced)
-        means, variances = self.model.predict_few(np.array(rows))
+        means, variances = self.model.predict_few(np.array(rows), is_checked=True)
         return BothPredictions(
             (float(means[0]), float(means[-1])), (float(variances[0]), float(variances[-1]))
         )
@@ -840,7 +840,7 @@ class OutlierHandling:
             regressor, target = self.mended.row(row, errors)
             regressors.append(regressor)
             targets.append(target)
-        return np.array(targets), model.predict_few(np.array(regressors))
+        return np.array(targets), model.predict_few(np.array(regressors), is_checked=True)
 
     def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[Cell, Cause]:
         """Find the newest values of other signals that may be wrong and would explain the suspect.
@@ -983,7 +983,7 @@ def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.n
 
     The targets (m,), or one target (1,), are those at regressors (m, n_features).
     """
-    mean, variance = model.predict_few(x)
+    mean, variance = model.predict_few(x, is_checked=True)
     return y - mean, variance + model.gp.noise_variance
 
 

@@ -11,7 +11,8 @@ from experiments.benchmark.harness import Job, Plan, Row, interleave, ratio
 from sysid.arrays import Array
 from sysid.narx.lags import LagRows
 
-SAMPLES_PER_POINT = 30  # samples of a stream for each point of the budget, after the initial ones
+LEARNED_SAMPLES_PER_POINT = 30  # samples of a stream for each point, after the initial ones
+GATE_STDS = 4.0  # errors beyond so many standard deviations are held back: the default
 INITIAL_SAMPLES_PER_POINT = 2  # samples from which the hyper-parameters are estimated
 GATE_NOISE_STD = 0.01  # of the measured output, in its unit
 RELAY_POLE = 0.8  # of the output that a relay drives
@@ -37,13 +38,13 @@ def gate(plan: Plan) -> Iterator[Row]:
     are passed together, or one by one as a live loop passes them.
     """
     n_initial = INITIAL_SAMPLES_PER_POINT * plan.budget
-    n_samples = n_initial + SAMPLES_PER_POINT * plan.budget
+    n_samples = n_initial + LEARNED_SAMPLES_PER_POINT * plan.budget
     for name, simulate in STREAMS.items():
         narx, signals = simulate(n_samples, np.random.default_rng(plan.seed))
         rows = narx.regressors(signals)
         for way, learn in WAYS_TO_PASS.items():
             jobs = {
-                GATED_NAME: _job(narx, rows, 4.0, learn, plan),
+                GATED_NAME: _job(narx, rows, GATE_STDS, learn, plan),
                 UNGATED_NAME: _job(narx, rows, None, learn, plan),
             }
             seconds = interleave(jobs, plan.repetitions)

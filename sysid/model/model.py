@@ -362,12 +362,16 @@ class Model:
         mean, variance = self.gp.predict(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
 
-    def predict_few(self, x: np.ndarray) -> Prediction:
+    def predict_few(self, regressors: ArrayLike, *, is_checked: bool = False) -> Prediction:
         """Predict as `predict` does, up to rounding; few regressors (m, n_features) take less time.
 
-        They are C-contiguous and of float64, and were checked.
+        With `is_checked` they are a C-contiguous array of float64 that was checked, which takes
+        time.
         """
-        mean, variance = self.gp.predict_few(self.scaling.transform(x))
+        x = np.asarray(regressors)
+        if not is_checked:
+            x = matrix(regressors, self.narx.n_features, "regressors")
+        mean, variance = self.gp.predict_few(self.scaling.transform(x), is_checked=True)
         return Prediction(mean + self.mean(x), variance)
 
     def predict_linear_part(self, regressors: ArrayLike) -> np.ndarray:

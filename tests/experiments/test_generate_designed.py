@@ -45,7 +45,7 @@ def test_estimation_records_have_the_inputs_that_were_decided(folder):
         decided = plan["input"].values.ravel()
         decided = decided[np.isfinite(decided)]  # a stretch may be shorter than the longest one
         np.testing.assert_array_equal(decided[TRANSIENT : TRANSIENT + len(pump)], pump)
-        assert np.isfinite(plan["gain"].values).any()
+        assert np.isfinite(plan["gain"].values[-1])
 
 
 def test_the_model_goes_on_learning_from_one_record_to_the_next(folder):

@@ -306,3 +306,12 @@ def change_part(model, part, **facts):
 def test_models_that_do_not_belong_together_are_refused(choose, words, two_models):
     with pytest.raises(ValueError, match=words):
         JointModel(choose(*two_models))
+
+
+@pytest.mark.parametrize("regressors", [np.zeros((2, 1)), [["a"]], np.full((1, 2), np.nan)])
+def test_few_regressors_are_checked_as_many_are(regressors):
+    """Compiled code would read beyond an array of another shape."""
+    model = learned_model()
+    for predict in (model.predict, model.predict_few, model.gp.predict, model.gp.predict_few):
+        with pytest.raises((ValueError, TypeError), match=r"regressors|inputs"):
+            predict(regressors)
