@@ -248,6 +248,11 @@ def identify(
     if isinstance(narx, Narx):
         inputs = inputs or narx.input_names
         outputs = outputs or narx.output_names
+    elif isinstance(narx, np.ndarray | pd.Series | pd.DataFrame | list):
+        raise UserTypeError(
+            f'identify: narx must be "auto" or a Narx, got {type(narx).__name__}: inputs and '
+            "outputs are one argument, a pair: identify((u, y), dt=...)"
+        )
     elif narx != "auto":
         raise UserError(f'identify: narx must be "auto" or a Narx, got {narx!r}')
     if on_missing not in ON_MISSING:
@@ -484,9 +489,12 @@ class _Reader:
         if isinstance(data, tuple) and len(data) == 2:
             data = self._name(*data)
         if not isinstance(data, xr.Dataset | pd.DataFrame | Mapping | str | os.PathLike):
+            advice = ""
+            if isinstance(data, np.ndarray):
+                advice = ": an array alone has no names, write the pair (u, y) in parentheses"
             raise UserTypeError(
                 "identify: expected an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, "
-                f"or a pair (u, y), or a list of these, got {type(data).__name__}"
+                f"or a pair (u, y), or a list of these, got {type(data).__name__}{advice}"
             )
         if not self.outputs:
             raise UserError("identify: name the signals, inputs=['u'] and outputs=['y']")

@@ -573,6 +573,18 @@ DT = {"dt": SAMPLING_TIME}
             id="unknown narx",
         ),
         pytest.param(
+            U,
+            DT | {"narx": Y},
+            r"narx must be .* got ndarray: .* a pair: identify\(\(u, y\), dt=",
+            id="input and output as two arguments",
+        ),
+        pytest.param(
+            [U, Y],
+            DT | {"inputs": ["u"], "outputs": ["y"]},
+            r"got ndarray: .* write the pair \(u, y\) in parentheses",
+            id="input and output in a list",
+        ),
+        pytest.param(
             PAIR,
             DT | {"reduction": "oldest"},
             "reduction must be one of prior_entropy.*got 'oldest'",
