@@ -14,7 +14,6 @@ from sysid.gp.training import InitialSamples
 from sysid.model.model import Model
 from sysid.narx.lags import reach_of
 from sysid.simulation.dynamics import Dynamics
-from sysid.simulation.forecast import MIN_FREE_RUN_DRAWS
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.segments import (
@@ -36,6 +35,10 @@ HORIZON_SPREAD = 1.75  # errors at steps h / 1.75 to 1.75 h count for the horizo
 N_SHORT_RUNS = 10  # short simulations of each held-out segment
 SHORT_RUN_STEPS = 16  # samples of a short simulation
 LONG_RUN_STEPS = 400  # samples of a long simulation
+# Functions drawn for the spread of these simulations. The spread is a quantile near the end of
+# their distribution. Where some of the functions run away, 40 of them are too few: the factors of
+# different seeds then differ by two and more.
+N_BAND_DRAWS = 200
 MATCHED_BAND_LEVELS = (0.5, 0.95)  # probabilities of the bands whose coverage is matched
 MAX_STANDARDISED_ERROR = 100.0  # larger standardised errors, and nan, count as this one
 
@@ -238,7 +241,7 @@ def _standardised_run_errors(
     exogenous = np.array([run.regressors for run in runs])
     measured = np.array([run.values for run in runs])
     mean = MeanOnly().propagate(Dynamics(predictor), past, exogenous, generator).mean
-    spread = AboutPath(Pathwise(MIN_FREE_RUN_DRAWS))
+    spread = AboutPath(Pathwise(N_BAND_DRAWS))
     variance = spread.propagate(Dynamics(model), past, exogenous, generator).variance
     std = np.sqrt(variance[:, :, 0] + model.gp.noise_variance)
     return np.asarray((measured - mean[:, :, 0]) / std)
