@@ -63,8 +63,9 @@ MIN_EXPERIMENT_ROWS = 10
 #: larger numbers cannot be seconds since 1970: they count a smaller unit [s]
 MAX_EPOCH_SECONDS = 1e11
 
-#: times in days since 1900, as Excel counts them, of the years 1968 to 2064
-DAYS_OF_EXCEL = (25_000.0, 60_000.0)
+#: times in days of the years 1968 to 2064: since 1900, as Excel counts them, and since the year 0,
+#: as MATLAB does
+RANGES_OF_DAYS = ((25_000.0, 60_000.0), (719_000.0, 754_000.0))
 
 #: a time of day, or a time below an hour as Excel shows it
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d\d)(?:[.,](\d+))?")
@@ -288,7 +289,8 @@ def _read_counts(table: pd.DataFrame, column: int, time_format: str | None, deci
     if not unit and _are_days(values):
         raise UserError(
             f"{location(table)}, column {name!r}: times such as {values[0]:.9g} seem to be days, "
-            "as Excel counts them: state their unit, data.time_format=d (or s if they are seconds)"
+            "as Excel and MATLAB count them: state their unit, data.time_format=d (or s if they "
+            "are seconds)"
         )
     spacing = float(np.spacing(np.float32(largest))) if is_single else 0.0
     return Times(
@@ -299,16 +301,17 @@ def _read_counts(table: pd.DataFrame, column: int, time_format: str | None, deci
 
 
 def _are_days(values: Array) -> bool:
-    """Return whether times are days since 1900: their steps are a round number of seconds then."""
+    """Return whether times are days of a calendar: their steps are round numbers of seconds."""
     known = values[np.isfinite(values)]
-    low, high = DAYS_OF_EXCEL
-    if len(known) < 3 or known.min() < low or known.max() > high:
+    if len(known) < 3:
+        return False
+    if not any(low <= known.min() and known.max() <= high for low, high in RANGES_OF_DAYS):
         return False
     steps = np.diff(known)
     step = float(np.median(steps))
     if not 0 < step < 1:
         return False
-    tolerance = float(np.abs(steps - step).max()) / len(steps) + 4 * float(np.spacing(high))
+    tolerance = float(np.abs(steps - step).max()) / len(steps) + 4 * float(np.spacing(known.max()))
     mean = float(known[-1] - known[0]) / len(steps)
     return _count_digits(DAY * mean, DAY * tolerance) + 2 <= _count_digits(mean, tolerance)
 
@@ -415,9 +418,10 @@ def _read_stamps(
     is_wrong = stamps.isna() & cells.notna()
     if is_wrong.any():
         row = int(np.argmax(is_wrong))
+        kind = "a time stamp" if cells.iloc[row] == first else f"a time stamp like {first!r}"
         raise UserError(
-            f"{location(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp "
-            f"like {first!r}: correct it, or set the form of the stamps, such as "
+            f"{location(table, row)}: {cells.iloc[row]!r} is neither a number nor {kind}: correct "
+            "it, or set the form of the stamps, such as "
             f"'data.time_format=\"%d/%m/%Y %H:%M:%S\"'; {_leave_out(table)} if it has no times"
         )
     return stamps

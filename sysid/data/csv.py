@@ -261,7 +261,7 @@ def read_table(
 
     Endings tell MATLAB files (.mat), workbooks (.xlsx, .xlsm, .xls) and Parquet files (.parquet);
     all others are text. `signals` are the columns that will be used: a MATLAB file has arrays of
-    several lengths.
+    several lengths, and a text may have other lines above those names.
 
     Raises
     ------
@@ -273,7 +273,9 @@ def read_table(
     ending = path.suffix.lower()
     is_binary = ending in (".mat", ".parquet", *PACKAGES_OF_WORKBOOKS)
     if not is_binary:
-        return read_text_table(path, delimiter=delimiter, encoding=encoding, decimal=decimal)
+        return read_text_table(
+            path, signals, delimiter=delimiter, encoding=encoding, decimal=decimal
+        )
     if not path.exists():
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path")
     if delimiter:

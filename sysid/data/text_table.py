@@ -6,7 +6,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import pandas as pd
 
 from sysid import store
 from sysid.data.cell_numbers import to_grouped_number, to_number
-from sysid.data.columns import is_unit
+from sysid.data.columns import is_unit, split_name
 from sysid.data.source import DataError
 from sysid.errors import UserError
 
@@ -39,6 +39,19 @@ MAX_UNIT_ROWS = 2
 #: longest text in a row of units [characters]
 MAX_UNIT_LENGTH = 20
 
+#: first bytes of files that are no text, and what they are
+CONTENT_OF_FIRST_BYTES = {
+    b"\x1f\x8b": "a gzip archive: unpack it",
+    b"\xfd7zXZ": "an xz archive: unpack it",
+    b"7z\xbc\xaf": "a 7z archive: unpack it",
+    b"PK\x03\x04": "a workbook or a zip archive: name it .xlsx, or unpack it",
+    b"\xd0\xcf\x11\xe0": "a workbook of an old version: name it .xls",
+    b"PAR1\x15": "a Parquet file: name it .parquet",
+    b"\x89HDF": "an HDF5 file: name it .mat if MATLAB wrote it, else export a table as CSV",
+    b"MATLAB 5.0 MAT-file": "a MATLAB file: name it .mat",
+    b"%PDF": "a PDF file: export the table as CSV",
+}
+
 #: first version of pandas whose numbers are exact to the last bit by default
 FIRST_EXACT_PANDAS = (3, 1)
 
@@ -56,6 +69,7 @@ def check_size(path: Path, kind: str) -> None:
 
 def read_text_table(
     path: Path,
+    signals: Sequence[str] = (),
     *,
     delimiter: str | None = None,
     encoding: str = "utf-8",
@@ -66,7 +80,7 @@ def read_text_table(
     A line ``sep=;`` before the header may state the delimiter; otherwise it is the one by which the
     header and the rows below it have equally many cells. Columns may also be aligned by blanks.
     UTF-8 may begin with a byte-order mark. Cells may be quoted. Empty lines at the end are left
-    out.
+    out. Lines above the one that has the names of all `signals` are left out, too, and noted.
 
     Returns
     -------
@@ -88,16 +102,17 @@ def read_text_table(
             f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
         )
     separator = delimiter or ","
-    n_comments = 0
+    n_above = 0  # lines before the text that is parsed
     try:
-        text, n_comments = _strip_comments(_read_text(path, encoding))
+        text, n_above, notes = _remove_preamble(_read_text(path, encoding), signals, delimiter)
         separator = delimiter or _find_separator(text)
         head = _read_head(text, separator)
+        head.attributes["notes"] += notes
         attributes = head.attributes | {"delimiter": separator}
         if decimal:
             attributes["decimal"] = decimal
         names = head.names
-        n_lines = n_comments + head.n_lines
+        n_lines = n_above + head.n_lines
         parse = partial(
             _parse,
             text=text,
@@ -131,7 +146,7 @@ def read_text_table(
             if separator == ",":
                 advice += "; where numbers are written with a decimal comma, separate cells by ';'"
             raise UserError(
-                f"{path}, line {n_comments + line}: {n_cells} cells, expected {n_expected} as in "
+                f"{path}, line {n_above + line}: {n_cells} cells, expected {n_expected} as in "
                 f"the header: {advice}"
             ) from None
         advice = "close its quotes, or export it again"
@@ -188,6 +203,9 @@ def _read_text(path: Path, encoding: str) -> str:
     """
     codec = _find_codec(encoding)
     content = path.read_bytes()
+    for first_bytes, description in CONTENT_OF_FIRST_BYTES.items():
+        if content.startswith(first_bytes):
+            raise UserError(f"{path}: expected text, it is {description}")
     if content.startswith(codecs.BOM_UTF8) and codec != "utf-8-sig":
         raise UserError(
             f"{path}: it begins with the mark of UTF-8, got encoding {encoding!r}: "
@@ -205,17 +223,69 @@ def _match_preamble(text: str) -> re.Match[str] | None:
     return re.match(rf"[ \t]*sep=(.){ending}", text) or re.match(rf'"?TOA5"?,.*?(){ending}', text)
 
 
+def _remove_preamble(
+    text: str, signals: Sequence[str], delimiter: str | None
+) -> tuple[str, int, list[str]]:
+    """Return a text without the lines above its names, their number, and notes about them."""
+    text, n_lines = _strip_comments(text)
+    n_above = _count_lines_above_names(text, signals, delimiter)
+    if not n_above:
+        return text, n_lines, []
+    n_lines += n_above
+    note = f"the names of the columns stand in line {n_lines + 1}; the lines above it are left out"
+    return _without_first_lines(text, n_above), n_lines, [note]
+
+
 def _strip_comments(text: str) -> tuple[str, int]:
-    """Return a text without the marks of comments before its names, and the lines that it lost.
+    """Return a text without the comments before its names, and the number of lines that it lost.
 
     NumPy writes the names of columns as a comment, ``# t u y``. They stand in the last line of
-    several that begin so.
+    several that begin so, unless the line below it has names, and another number of cells.
     """
     n_lines = 0
     while re.match(r"[ \t]*[#%][^\n]*\n[ \t]*[#%][ \t]", text):
-        text = text[text.index("\n") + 1 :]
+        text = _without_first_lines(text, 1)
         n_lines += 1
+    if re.match(r"[ \t]*[#%]", text):
+        below = _without_first_lines(text, 1)
+        separator = _recognise_delimiter(_sample(below, 0))
+        names = next(_split(_sample(below, 0), separator), (0, [""]))[1]
+        comment = re.sub(r"\A[ \t]*[#%]+[ \t]*", "", text)
+        n_cells = len(next(_split(_sample(comment, 0), separator))[1])
+        if len(names) not in (1, n_cells) and not any(_is_value(cell) for cell in names):
+            return below, n_lines + 1
     return re.sub(r"\A[ \t]*[#%][ \t]+", "", text), n_lines
+
+
+def _without_first_lines(text: str, n_lines: int) -> str:
+    """Return a text without its first lines."""
+    for _ in range(n_lines):
+        text = text.partition("\n")[2]
+    return text
+
+
+def _count_lines_above_names(text: str, signals: Sequence[str], delimiter: str | None) -> int:
+    """Return how many lines stand above the first one that has the names of all signals.
+
+    0: the first line may be the header, or no line has all names.
+    """
+    if not signals or _match_preamble(text) is not None:
+        return 0
+    separators = (delimiter,) if delimiter else (*SEPARATORS, BLANKS)
+    n_quotes = 0
+    for number, line in enumerate(_sample(text, 0).split("\n")[:N_SAMPLE_ROWS]):
+        is_inside_a_cell = n_quotes % 2 == 1
+        n_quotes += line.count('"')
+        for separator in () if is_inside_a_cell else separators:
+            try:
+                _, cells = next(_split(line, separator), (0, []))
+            except csv.Error:
+                continue
+            names = {" ".join(cell.split()) for cell in cells}
+            names |= {split_name(name)[0] for name in names}
+            if names.issuperset(signals):
+                return number
+    return 0
 
 
 def _find_separator(text: str) -> str:

@@ -122,16 +122,18 @@ def test_milliseconds_since_1970_are_not_seconds(load):
 
 @pytest.mark.parametrize("dt", [0.1, 1.0, 60.0, 900.0])
 @pytest.mark.parametrize("digits", [8, 10])
-def test_days_of_excel_are_not_seconds(load, dt, digits):
-    row = clock_row(lambda t: f"{45321.5 + t / 86400:.{digits}f}", dt)
+@pytest.mark.parametrize("start", [45321.5, 739283.5])
+def test_days_of_excel_and_matlab_are_not_seconds(load, dt, digits, start):
+    row = clock_row(lambda t: f"{start + t / 86400:.{digits}f}", dt)
     with pytest.raises(ValueError, match=r"seem to be days.*time_format=d"):
         load("time,u,y", row)
     assert load("time,u,y", row, time_format="d").sampling_time == pytest.approx(dt, rel=1e-3)
 
 
 @pytest.mark.parametrize("dt", [0.1, 0.25, 0.001, 0.4])
-def test_seconds_of_a_day_are_seconds(load, dt):
-    loaded = load("time,u,y", clock_row(lambda t: f"{45321.5 + t:.4f}", dt))
+@pytest.mark.parametrize("start", [45321.5, 739283.5])
+def test_seconds_of_a_day_are_seconds(load, dt, start):
+    loaded = load("time,u,y", clock_row(lambda t: f"{start + t:.4f}", dt))
     assert loaded.sampling_time == dt
 
 

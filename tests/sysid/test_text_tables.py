@@ -1,5 +1,8 @@
 """Text files of other programs: separators, headers, units, decimal signs, thousands, arrays."""
 
+import gzip
+import lzma
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,6 +105,11 @@ def test_a_file_in_which_the_decimal_comma_comes_late_is_read(load):
         pytest.param("# time u y", "{t} {u} {y}", {}, id="names in a comment"),
         pytest.param("# a run\n# time,u,y", "{t},{u},{y}", {}, id="two comments"),
         pytest.param("% time,u,y", "{t},{u},{y}", {}, id="comment of MATLAB"),
+        pytest.param("# a run\n# of today\ntime,u,y", "{t},{u},{y}", {}, id="names below comments"),
+        pytest.param("#one\n#two\ntime;u;y", "{t};{u};{y}", {}, id="comments without a blank"),
+        pytest.param("# a, b\ntime,u,y\ns,V,m", "{t},{u},{y}", {}, id="comment, then units"),
+        pytest.param("Logger;3\nSerial;7\n\ntime;u;y", "{t};{u};{y}", {}, id="settings above"),
+        pytest.param("a, b, c\nd\ntime\tu [V]\ty", "{t}\t{u}\t{y}", {}, id="other separators"),
         pytest.param(
             '"TOA5","CR1000"\n"TIME","u","y"\n"s","V","m"\n"","Avg","Smp"',
             "{t},{u},{y}",
@@ -121,6 +129,31 @@ def test_tables_of_other_programs_are_read(load, header, row, options):
     np.testing.assert_array_equal(record.y, -K)
     if "V" in header:
         assert loaded.units["u"] == "V"
+
+
+def test_lines_above_the_names_are_noted_and_counted(load):
+    content = text("Logger;3\n\ntime;u;y\ns;V;m", lambda k: f"{k};{k};{'x' if k == 7 else -k}")
+    with pytest.raises(ValueError, match="line 12, column 'y': it holds 'x'"):
+        load(content)
+    loaded = load(content.replace("x", "7"))
+    assert (
+        "names of the columns stand in line 3; the lines above it are left out" in loaded.notes[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(gzip.compress(b"time,u,y\n0,1,2\n"), "gzip archive: unpack it", id="gzip"),
+        pytest.param(lzma.compress(b"time,u,y\n0,1,2\n"), "xz archive: unpack it", id="xz"),
+        pytest.param(b"PK\x03\x04" + bytes(40), "name it .xlsx, or unpack it", id="zip"),
+        pytest.param(b"\x89HDF\r\n\x1a\n" + bytes(40), "an HDF5 file", id="HDF5"),
+        pytest.param(b"PAR1\x15\x04" + bytes(40), "name it .parquet", id="Parquet"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(load, content, message):
+    with pytest.raises(ValueError, match=f"expected text, it is .*{message}"):
+        load(content)
 
 
 def test_a_row_of_units_is_noted_and_scales_the_times(load):
