@@ -52,11 +52,11 @@ MAX_SIGNAL_SAMPLES = 20_000_000
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a finite real number; True and False do not count as numbers.
+    """Whether a value is a finite real number; flags and durations of NumPy do not count.
 
     Integers of more than 64 bits do not count either: NumPy cannot compute with them.
     """
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not isinstance(value, Real) or isinstance(value, bool | np.timedelta64):
         return False
     if isinstance(value, int):
         return abs(value) <= MAX_WHOLE
@@ -69,9 +69,10 @@ def is_finite(value: object) -> bool:
 def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:
     """Whether a value is an integer from `lowest` to `highest`, both included.
 
-    Integers of numpy count, True and False do not.
+    Integers of NumPy count, flags and durations do not.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    is_flag_or_duration = isinstance(value, bool | np.timedelta64)
+    if is_flag_or_duration or not isinstance(value, int | np.integer):
         return False
     return bool(lowest <= value <= highest)
 

@@ -188,12 +188,23 @@ def flags(values: ArrayLike | None, size: int, name: str) -> np.ndarray:
     return array.astype(bool, copy=False)
 
 
+def is_number(value: object, kind: type = Real) -> bool:
+    """Return whether a value is a number of a kind: real, or whole (`numbers.Integral`).
+
+    A flag is none, and neither is a duration of NumPy, although it counts as an integer there.
+
+    >>> is_number(1.5), is_number(1.5, Integral), is_number(True), is_number(np.timedelta64(1, "s"))
+    (True, False, False, False)
+    """
+    return isinstance(value, kind) and not isinstance(value, bool | np.timedelta64)
+
+
 def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> None:
     """Raise UserError unless a value is an integer with ``least <= value < below``.
 
     `name` is the name of the setting in the message.
     """
-    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    is_integer = is_number(value, Integral)
     if not is_integer or not least <= int(value) < below:
         at_most = f" and at most {below - 1}" if is_integer and int(value) >= below else ""
         raise UserError(
@@ -209,7 +220,7 @@ def as_number(value: Any) -> float:
     >>> as_number(3), as_number(True), as_number("3"), as_number(10**400)
     (3.0, nan, nan, nan)
     """
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not is_number(value):
         return nan
     try:
         return float(value)

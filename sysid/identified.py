@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from inspect import signature
 from math import inf, isnan
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import as_number, real_numbers
+from sysid.arrays import as_number, is_number, real_numbers
 from sysid.beside import one_blas_thread
 from sysid.budget_choice import BudgetChoice, choose_budget
 from sysid.choices import choices_of
@@ -351,7 +350,7 @@ def _read_recordings(
     )
     if test_records or identified == 1:
         return recordings
-    if not (isinstance(identified, Real) and 0 < float(identified) < 1):
+    if not (is_number(identified) and 0 < float(identified) < 1):
         raise UserError(f"identify: identified must be above 0 and at most 1, got {identified!r}")
     split = recordings.hold_out(1.0 - identified)
     return replace(split, validation=(), test=split.validation)
@@ -463,7 +462,7 @@ class _Reader:
                 raise UserTypeError(
                     f"identify: {kind} must be a list of names, got {names!r}: write [{names!r}]"
                 )
-        if dt is not None and not isinstance(dt, Real):
+        if dt is not None and not is_number(dt):
             raise UserTypeError(f"identify: dt must be a number of seconds > 0, got {dt!r}")
         self.inputs = texts_of_names(inputs or ())
         self.outputs = texts_of_names(outputs or ())

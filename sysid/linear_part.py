@@ -8,7 +8,7 @@ from enum import Enum
 from numbers import Integral
 from typing import Any
 
-from sysid.arrays import member
+from sysid.arrays import is_number, member
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.linear_part import (
     CoefficientDecay,
@@ -82,7 +82,7 @@ class LinearPart:
             object.__setattr__(self, "lags", lags)
         numbers = [number for _, number in lags] if isinstance(lags, tuple) else [lags]
         for number in numbers:
-            is_whole = isinstance(number, Integral) and not isinstance(number, bool)
+            is_whole = is_number(number, Integral)
             if number != "auto" and not (is_whole and 1 <= number <= MAX_LAG):
                 raise UserError(
                     "LinearPart: lags must be auto, or a whole number of at least 1 and at most "

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
-from numbers import Real
 from typing import Any
 
+from sysid.arrays import is_number
 from sysid.errors import UserError
 
 #: fraction of the time that comparisons may use; the rest trains the model that they choose
@@ -167,8 +167,7 @@ def check_seconds(name: str, seconds: Any) -> None:
     """Raise UserError unless a limit is None or a positive number of seconds."""
     if seconds is None:
         return
-    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
-    if not is_number or not 0.0 < float(seconds) < inf:
+    if not is_number(seconds) or not 0.0 < float(seconds) < inf:
         raise UserError(
             f"{name}: seconds must be a positive number, the wall time [s] of the search, or null "
             f"(None) for no limit, got {seconds!r}"

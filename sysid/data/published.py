@@ -19,6 +19,7 @@ import numpy as np
 import xarray as xr
 from filelock import FileLock
 
+from sysid.arrays import is_number
 from sysid.data.source import (
     DataError,
     DataSource,
@@ -595,7 +596,7 @@ class StaticTable(DataSource):
         whole = self.table.load(self.path)
         name = self.table.name
         n = whole.sizes["time"]
-        is_whole = isinstance(self.n_estimation, Integral)
+        is_whole = is_number(self.n_estimation, Integral)
         if not is_whole or not 1 <= self.n_estimation < n:
             raise UserError(
                 f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, "

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Integral
 from os import PathLike
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import as_number, listed, real_numbers
+from sysid.arrays import as_number, is_number, listed, real_numbers
 from sysid.data.holes import has_holes, split_records_at_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name_in_record, read_records
@@ -420,7 +421,7 @@ def _check_record(record: Record, dataset: xr.Dataset) -> None:
             f"{measured:g}: correct one of them"
         )
     window = dataset.attrs["initialisation_window"]
-    is_whole = isinstance(window, int | np.integer) and not isinstance(window, bool)
+    is_whole = is_number(window, Integral)
     if not is_whole or not 0 <= window < record.n_samples:
         raise UserError(
             f"record {record.number} ({dataset.attrs['name']!r}) has initialisation_window "

@@ -250,7 +250,12 @@ class OnlineGP(Exclusive):
         self.reduction = MarginalLogLikelihood() if reduction is None else reduction
         self._check_setting_classes()
         self._check_criterion_can_forget()
-        self.noise_variance = float(noise_variance)
+        try:
+            self.noise_variance = float(noise_variance)
+        except (TypeError, ValueError):
+            raise UserTypeError(
+                f"OnlineGP: noise_variance must be a number, got {noise_variance!r}"
+            ) from None
         self.n_refactorisations = 0
         self.n_renewals = 0
         self.n_clipped_predictions = 0

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from functools import wraps
 from html import escape
 from math import inf
-from numbers import Real
 from os import PathLike
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from sysid import store
-from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.arrays import check_whole, is_number, matrix, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
@@ -93,7 +92,7 @@ class Origin:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, Real):
+            if not is_number(value):
                 raise UserTypeError(f"Origin: {name} must be a number, got {value!r}")
             if not limit <= float(value) < inf or value == -inf:
                 raise UserError(f"Origin: {name} must be finite and possible, got {value!r}")

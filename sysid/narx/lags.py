@@ -25,7 +25,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.arrays import Array, check_whole
+from sysid.arrays import Array, check_whole, is_number
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import Record, check_name, read_records, read_signals
 from sysid.units import unit_of_difference
@@ -498,7 +498,7 @@ def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ..
     """Return the lags 1 to n for a number n, or the given list of lags, increasing."""
     is_list = isinstance(lags, Sequence)
     given = list(lags) if is_list else [lags]
-    are_integers = all(isinstance(lag, Integral) and not isinstance(lag, bool) for lag in given)
+    are_integers = all(is_number(lag, Integral) for lag in given)
     if isinstance(lags, str) or not are_integers:
         raise UserTypeError(f"{where}: expected an integer or a list of integers")
     largest = max(given, default=0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from sysid.arrays import Array, real_numbers
+from sysid.arrays import Array, as_number, is_number, real_numbers
 from sysid.errors import UserError
 from sysid.model.model import JointModel, Model
 from sysid.simulation.forecast import free_run
@@ -158,8 +159,7 @@ def _read_past(values: ArrayLike | None, names: Sequence[str], what: str) -> Arr
 
 def _check_number_of_samples(n: object) -> None:
     """Raise UserError unless the number of coming samples of a plant without inputs is one."""
-    is_count = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
-    if not is_count:
+    if not as_number(n) >= 1 or not is_number(n, Integral):
         raise UserError(
             f"ahead: expected the number of coming samples, as the plant has no inputs, got {n!r}"
         )

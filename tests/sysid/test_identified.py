@@ -626,6 +626,13 @@ DT = {"dt": SAMPLING_TIME}
             r"got n_initial; n_initial is a setting of the training: write training=sysid\.Adapt",
             id="setting of the training",
         ),
+        pytest.param(PAIR, {"dt": np.timedelta64(1, "s")}, "dt must be a number", id="a duration"),
+        pytest.param(
+            PAIR,
+            DT | {"budget": np.timedelta64(9, "s")},
+            "budget must be a whole number",
+            id="a duration as a count",
+        ),
         pytest.param(PAIR, DT | {"seed": "0"}, "seed must be a whole number", id="text as seed"),
         pytest.param(
             PAIR, DT | {"identified": "0.5"}, "identified must be above 0", id="text as a share"

@@ -827,8 +827,8 @@ def test_a_reduction_to_an_impossible_number_of_points_is_refused(n_points, unch
 #: The prior variance at features of one is 3. The noise variance is the smallest that is allowed.
 GOOD_OPTIONS = {"kernel": Linear(1.0, [1.0, 1.0]), "noise_variance": 3e-8, "budget": 6}
 BAD_OPTIONS = {
-    "budget": [1, -3, 2.5, True, "ten", None, np.nan],
-    "noise_variance": [-1.0, 0.0, np.nan, np.inf, 2.9e-8],
+    "budget": [1, -3, 2.5, True, "ten", None, np.nan, np.timedelta64(9, "s")],
+    "noise_variance": [-1.0, 0.0, np.nan, np.inf, 2.9e-8, "low", None],
     "kernel": [np.exp],
     "insertion": [Always, 0.1, PriorEntropy()],
     "acceptance": [PriorEntropy(), True],
