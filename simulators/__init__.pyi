@@ -67,6 +67,7 @@ from .systems.bouc_wen import BoucWen as BoucWen
 from .systems.building import Building as Building
 from .systems.cascaded_tanks import CascadedTanks as CascadedTanks
 from .systems.heater import Heater as Heater
+from .systems.quadruple_tank import QuadrupleTank as QuadrupleTank
 from .systems.servo import Servo as Servo
 from .systems.silverbox import Silverbox as Silverbox
 from .systems.van_der_pol import VanDerPol as VanDerPol

@@ -30,6 +30,7 @@ class Reference(NamedTuple):
 
     values: Array  # (n,) in the unit of the output
     description: str
+    output: str | None = None  # output that it concerns; None: the first that the controller reads
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class Controller(ABC):
     def references(self, time: Array) -> dict[str, Reference]:
         """Return the set-points and bounds of the controller over times (n,) [s], by name.
 
-        They are stored with a simulation, in the unit of the first output that the controller
-        reads. By default there are none.
+        They are stored with a simulation, in the unit of the output that they concern. By default
+        there are none.
         """
         return {}
 

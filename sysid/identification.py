@@ -6,7 +6,7 @@ training makes a model from them, and from then on a `Learner` predicts and lear
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
@@ -55,7 +55,13 @@ from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.markup import notes
 from sysid.model.description import refuse_interpolations
 from sysid.model.linear_view import LinearView
-from sysid.model.model import BYTES_PER_POINT_PAIR, NO_OUTPUT_LIMITS, Model, max_points
+from sysid.model.model import (
+    BYTES_PER_POINT_PAIR,
+    NO_OUTPUT_LIMITS,
+    JointModel,
+    Model,
+    max_points,
+)
 from sysid.narx.lags import Narx, added_variance_of, consecutive, own_lags_of
 from sysid.narx.succession import Succession
 from sysid.narx.window import LagWindow
@@ -1507,6 +1513,19 @@ class Identification(Exclusive):
         gp_settings["gate"] = self.gate
         gp_settings["gate_opens_after"] = 2 * (reach_of(self.narx.without_linear()) + 1)
         return build_model(self.narx, trained, gp_settings, s.selection)
+
+
+def joint_model(identifications: Iterable[Identification]) -> JointModel | None:
+    """Return the current models of all outputs together; None while one of them is not trained.
+
+    Parameters
+    ----------
+    identifications : iterable of Identification
+        One for each output among the lags, which are the same.
+    """
+    models = [one.model for one in identifications]
+    trained = tuple(model for model in models if model is not None)
+    return JointModel(trained) if len(trained) == len(models) else None
 
 
 def build_model(

@@ -83,31 +83,78 @@ def learn_from(
     ValueError
         The model needs a signal that the samples do not have.
     """
-    narx = identification.narx
-    y_columns = _columns(narx.output_names, outputs, "outputs")
-    u_columns = _columns(narx.input_names, inputs, "inputs")
-    last_sample = None  # sample number of the previous row of this record; None: there is none
-    n_resets = window.n_resets
+    learner = StreamLearner(
+        identification, window, outputs=outputs, inputs=inputs, dead_times=dead_times
+    )
     for measurement in samples:
-        y = measurement.output[..., y_columns]
-        u = measurement.input[..., u_columns]
+        yield from learner.learn(measurement)
+
+
+class StreamLearner:
+    """Feeds one identification with the measurements of a record, one at a time.
+
+    It is the body of the loop of `learn_from`. Several of them can learn the same measurement
+    before the next one is made, as the models of all outputs of a plant do that together decide
+    about its next input.
+
+    Parameters
+    ----------
+    identification, window, outputs, inputs, dead_times
+        As for `learn_from`.
+
+    Raises
+    ------
+    ValueError
+        The model needs a signal that the samples do not have.
+    """
+
+    def __init__(
+        self,
+        identification: Identification,
+        window: LagWindow,
+        *,
+        outputs: Sequence[str],
+        inputs: Sequence[str],
+        dead_times: DeadTimeFollower | None = None,
+    ) -> None:
+        narx = identification.narx
+        self._identification = identification
+        self._window = window
+        self._dead_times = dead_times
+        self._y_columns = _columns(narx.output_names, outputs, "outputs")
+        self._u_columns = _columns(narx.input_names, inputs, "inputs")
+        # sample number of the previous row of this record; None: there is none
+        self._last_sample: int | None = None
+        self._n_resets = window.n_resets
+
+    def learn(self, measurement: Measurement) -> Iterator[Block]:
+        """Learn one sample, or a block of consecutive samples, while the result is iterated.
+
+        Yields
+        ------
+        Block
+            The rows that the samples complete; there may be none.
+        """
+        window = self._window
+        y = measurement.output[..., self._y_columns]
+        u = measurement.input[..., self._u_columns]
         estimates = getattr(measurement, "estimates", None)
         if estimates is not None:
-            estimates = Estimates(*(values[..., y_columns] for values in estimates))
+            estimates = Estimates(*(values[..., self._y_columns] for values in estimates))
         samples_of_piece: Iterable[Piece] = ((y, u, estimates),)
-        if dead_times is not None:
-            samples_of_piece = dead_times.pieces(y, u, estimates, window)
+        if self._dead_times is not None:
+            samples_of_piece = self._dead_times.pieces(y, u, estimates, window)
         for piece in samples_of_piece:
             rows = window.observe_many(*piece)
             if len(rows.sample):
-                if window.n_resets != n_resets:
-                    n_resets = window.n_resets
-                    last_sample = None
-                record, correction = _observe(identification, rows, last_sample)
+                if window.n_resets != self._n_resets:
+                    self._n_resets = window.n_resets
+                    self._last_sample = None
+                record, correction = _observe(self._identification, rows, self._last_sample)
                 yield Block(rows, record, correction)
-                last_sample = int(rows.sample[-1])
-            if dead_times is not None:
-                dead_times.follow(identification, window)
+                self._last_sample = int(rows.sample[-1])
+            if self._dead_times is not None:
+                self._dead_times.follow(self._identification, window)
 
 
 def _observe(

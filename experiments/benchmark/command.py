@@ -33,8 +33,15 @@ from experiments.cli.build import build
 from experiments.cli.compose import compose
 from experiments.cli.config import CONF
 from experiments.files.cache import Cache
+from experiments.identify.run import (
+    LearnedOutput,
+    prepare,
+    read_settings,
+    run,
+    source_of,
+    stream,
+)
 from experiments.identify.run import identify as identify_output
-from experiments.identify.run import prepare, read_settings, run, source_of, stream
 from experiments.plant.plant import plant_of
 from experiments.plant.source import Source
 from experiments.sweeps import store
@@ -185,13 +192,13 @@ def _simulate(config: Any) -> None:
 def _learn(config: Any, source: Source) -> tuple[float, np.ndarray, Identification]:
     """Run the loop; return its seconds without the training, its record, and what it identified."""
     identification = prepare(read_settings(config), source)
-    records = list[np.ndarray]()
+    learned = LearnedOutput(identification, LagWindow(identification.narx))
     start = time.perf_counter()
-    stopped = stream(source, identification, LagWindow(identification.narx), records)
+    stopped = stream(source, [learned])
     if stopped is not None:
         raise stopped
     seconds = time.perf_counter() - start - identification.training_seconds
-    return seconds, np.concatenate(records), identification
+    return seconds, np.concatenate(learned.records), identification
 
 
 def startup(plan: Plan) -> Iterator[Row]:

@@ -24,6 +24,7 @@ CLASSES = {
         "Building",
         "CascadedTanks",
         "Heater",
+        "QuadrupleTank",
         "Servo",
         "Silverbox",
         "VanDerPol",

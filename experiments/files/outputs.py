@@ -26,6 +26,7 @@ class RunFiles:
     job: bool  # whether job.nc is written: for lean outputs, and for every job of a sweep
     figures: bool  # whether figures are drawn; lean outputs have none
     page: bool  # whether report.html is written
+    plan: bool  # whether decided inputs are written: with several outputs once for all of them
     configuration: str  # all settings of the run as YAML, resolved
     seed: int  # of everything random
 

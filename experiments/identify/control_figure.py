@@ -6,9 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.drawing import style
-from experiments.drawing.style import GREY, screen, show_from_to
+from experiments.drawing.style import GREY, show_from_to
 from experiments.identify.decision_figure import (
     LEGEND_ABOVE,
+    decision_screen,
     draw_applied_inputs,
     draw_decisions,
     draw_plans_and_measurements,
@@ -21,7 +22,7 @@ N_HORIZONS_SHOWN = 4  # horizons of time that the upper panels show
 def draw_control(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
     """Draw some of the last plans beside what happened, the inputs, and all decisions.
 
-    Top: the first planned output, plans with their 95 % bands, and the limits that the plans keep.
+    Top: each planned output, plans with their 95 % bands, and the limits that the plans keep.
     Middle: the inputs as they were applied. Bottom: the quadratic programs of each decision, with
     crosses where the fallback decided.
     """
@@ -30,7 +31,7 @@ def draw_control(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
     n_samples = trajectory.sizes["time"]
     first_samples = plan["first_sample"].values
     is_planned = plan["reason"].values == ""
-    figure, (output, inputs, decisions) = screen(3, 8.4, height_ratios=[3, 2, 1.4])
+    figure, (*outputs, inputs, decisions) = decision_screen(plan, bottom_height=1.4)
     if is_planned.any():
         end = min(int(first_samples[is_planned][-1]) + 1, n_samples)
         begin = max(0, end - N_HORIZONS_SHOWN * n_steps)
@@ -41,13 +42,14 @@ def draw_control(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
                 np.linspace(0, len(candidates) - 1, MAX_CONTROL_PLANS_DRAWN).round().astype(int)
             )
         ]
-        inputs.sharex(output)
         shown = trajectory.isel(time=slice(begin, end))
-        _draw_output(output, trajectory, shown, plan, chosen)
+        for number, ax in enumerate(outputs):
+            ax.sharex(inputs)
+            _draw_output(ax, trajectory, shown, plan, chosen, number)
         draw_applied_inputs(inputs, shown, plan["driven"].values.tolist(), "planned")
-        show_from_to(output, shown["shown"].values)
+        show_from_to(inputs, shown["shown"].values)
     else:
-        output.set_title("No plan was applied: the fallback made all decisions")
+        outputs[0].set_title("No plan was applied: the fallback made all decisions")
     draw_decisions(
         decisions,
         trajectory,
@@ -62,17 +64,24 @@ def draw_control(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
 
 
 def _draw_output(
-    ax: Axes, trajectory: xr.Dataset, shown: xr.Dataset, plan: xr.Dataset, chosen: np.ndarray
+    ax: Axes,
+    trajectory: xr.Dataset,
+    shown: xr.Dataset,
+    plan: xr.Dataset,
+    chosen: np.ndarray,
+    output: int,
 ) -> None:
-    """Draw the first planned output: measurements, the chosen plans, and its limits."""
-    draw_plans_and_measurements(ax, trajectory, shown, plan, chosen, delay=1)
-    _draw_limits(ax, trajectory["shown"].values, shown, plan)
+    """Draw a planned output: measurements, the chosen plans, and its limits."""
+    draw_plans_and_measurements(ax, trajectory, shown, plan, chosen, output=output, delay=1)
+    _draw_limits(ax, trajectory["shown"].values, shown, plan, output)
     ax.legend(**LEGEND_ABOVE)
 
 
-def _draw_limits(ax: Axes, clock: np.ndarray, shown: xr.Dataset, plan: xr.Dataset) -> None:
-    """Draw the limits of the output, as the decisions knew them for their next samples."""
-    one = plan.isel(output=0)
+def _draw_limits(
+    ax: Axes, clock: np.ndarray, shown: xr.Dataset, plan: xr.Dataset, output: int
+) -> None:
+    """Draw the limits of an output, as the decisions knew them for their next samples."""
+    one = plan.isel(output=output)
     first_samples = plan["first_sample"].values
     n_applied = int(plan.attrs["n_applied"])
     for number, kind in enumerate(("lower", "upper")):

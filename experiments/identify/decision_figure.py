@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.drawing.style import (
     BLUE,
     ORANGE,
-    SHADES,
+    PALETTE,
     draw_line,
     fill_band,
     label_of,
+    screen,
     show_from_to,
 )
 
@@ -26,6 +28,22 @@ LEGEND_ABOVE: dict[str, Any] = {
 }
 
 
+def decision_screen(plan: xr.Dataset, *, bottom_height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with axes for each planned output, for the inputs and for the decisions.
+
+    Without an output there are axes that can say so. `bottom_height` is the height of the axes of
+    the decisions, where those of an output have 3.
+    """
+    n_outputs = max(1, plan.sizes["output"])
+    output_height = 8.4 * 3.0 / (5.0 + bottom_height)  # inches
+    figure, axes = screen(
+        n_outputs + 2,
+        8.4 + (n_outputs - 1) * output_height,
+        height_ratios=[*[3.0] * n_outputs, 2.0, bottom_height],
+    )
+    return figure, list(axes)
+
+
 def draw_plans_and_measurements(
     ax: Axes,
     trajectory: xr.Dataset,
@@ -33,10 +51,11 @@ def draw_plans_and_measurements(
     plan: xr.Dataset,
     chosen: np.ndarray,
     *,
+    output: int,
     delay: int,
     n_drawn: np.ndarray | None = None,
 ) -> None:
-    """Draw the first planned output: the means and bands of the chosen plans, the measurements.
+    """Draw a planned output: the means and bands of the chosen plans, the measurements.
 
     Parameters
     ----------
@@ -47,12 +66,14 @@ def draw_plans_and_measurements(
         All decisions.
     chosen
         Numbers of the decisions whose plans are drawn.
+    output
+        Number of the output.
     delay
         Samples from the first decided input to the first planned output.
     n_drawn
         Number of samples of each decision's plan that are drawn; None: all.
     """
-    one = plan.isel(output=0)
+    one = plan.isel(output=output)
     clock = trajectory["shown"].values
     for number, i in enumerate(chosen):
         low, mean, high = (one[f"planned_{kind}"].values[i] for kind in ("low", "mean", "high"))
@@ -65,7 +86,7 @@ def draw_plans_and_measurements(
         fill_band(ax, x, low[:n_steps], high[:n_steps], "95 % band" if is_first else "")
         label = "planned" if is_first else None
         draw_line(ax, x, mean[:n_steps], color=ORANGE, linewidth=1.1, label=label)
-    name = str(plan["output"].values[0])
+    name = str(one["output"].values)
     measured = shown[name].values
     draw_line(ax, shown["shown"].values, measured, color=BLUE, linewidth=0.9, label="measured")
     ax.set_ylabel(label_of(trajectory[name], 26))
@@ -74,7 +95,7 @@ def draw_plans_and_measurements(
 def draw_applied_inputs(ax: Axes, shown: xr.Dataset, names: Sequence[str], kind: str) -> None:
     """Draw inputs as they were applied; several are called `kind` inputs."""
     for number, name in enumerate(names):
-        color = ORANGE if len(names) == 1 else SHADES[number % len(SHADES)]
+        color = ORANGE if len(names) == 1 else PALETTE[number % len(PALETTE)]
         ax.plot(
             shown["shown"].values,
             shown[name].values,

@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.drawing import style
-from experiments.drawing.style import GREY, label_of, screen, show_from_to
+from experiments.drawing.style import GREY, label_of, show_from_to
 from experiments.identify.decision_figure import (
     LEGEND_ABOVE,
+    decision_screen,
     draw_applied_inputs,
     draw_decisions,
     draw_plans_and_measurements,
@@ -22,24 +23,25 @@ N_LAST_PLANS_DRAWN = 6  # last plans that the figure shows
 def draw_plans(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
     """Draw the last plans beside what happened, the inputs that were applied, and all gains.
 
-    Top: the first planned output, its plans with their 95 % bands, and its limits. Middle: the
+    Top: each planned output, its plans with their 95 % bands, and its limits. Middle: the
     designed inputs. Bottom: the gain of each decision, with crosses where the outputs would leave
     their limits.
     """
     trajectory = style.with_clock(trajectory, "time")
     is_planned = np.isfinite(plan["gain"].values)
     last_plans = np.flatnonzero(is_planned)[-N_LAST_PLANS_DRAWN:]
-    figure, (output, inputs, gains) = screen(3, 8.4, height_ratios=[3, 2, 2])
+    figure, (*outputs, inputs, gains) = decision_screen(plan, bottom_height=2.0)
     if len(last_plans):
-        inputs.sharex(output)
         begin = int(plan["first_sample"].values[last_plans[0]])
         end = int(plan["first_sample"].values[last_plans[-1]]) + plan.sizes["step"]
         shown = trajectory.isel(time=slice(begin, end))
-        _draw_output(output, trajectory, shown, plan, last_plans)
+        for number, ax in enumerate(outputs):
+            ax.sharex(inputs)
+            _draw_output(ax, trajectory, shown, plan, last_plans, number)
         draw_applied_inputs(inputs, shown, plan["designed"].values.tolist(), "designed")
-        show_from_to(output, shown["shown"].values)
+        show_from_to(inputs, shown["shown"].values)
     else:
-        output.set_title("No input was planned: there was no model yet")
+        outputs[0].set_title("No input was planned: there was no model yet")
     is_best = plan["fallback"].values == ""
     draw_decisions(
         gains,
@@ -54,15 +56,22 @@ def draw_plans(trajectory: xr.Dataset, plan: xr.Dataset) -> Figure:
 
 
 def _draw_output(
-    ax: Axes, trajectory: xr.Dataset, shown: xr.Dataset, plan: xr.Dataset, chosen: np.ndarray
+    ax: Axes,
+    trajectory: xr.Dataset,
+    shown: xr.Dataset,
+    plan: xr.Dataset,
+    chosen: np.ndarray,
+    output: int,
 ) -> None:
-    """Draw the first planned output: measurements, the chosen plans, and its limits.
+    """Draw a planned output: measurements, the chosen plans, and its limits.
 
     A plan is drawn as far as its inputs were applied, up to the output that the last one caused.
     """
     n_applied = np.isfinite(plan["input"].values[:, :, 0]).sum(axis=1)
-    draw_plans_and_measurements(ax, trajectory, shown, plan, chosen, delay=0, n_drawn=n_applied + 1)
-    name = str(plan["output"].values[0])
+    draw_plans_and_measurements(
+        ax, trajectory, shown, plan, chosen, output=output, delay=0, n_drawn=n_applied + 1
+    )
+    name = str(plan["output"].values[output])
     limits = json.loads(str(plan.attrs["output_limits"])).get(name, [])
     for number, limit in enumerate(limits):
         label = "limits" if number == 0 else None

@@ -180,7 +180,7 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
         "trajectory": trajectory,
         "result": content.record,
         "narx": result.rows,
-        "plan": result.plan,
+        "plan": result.plan if files.plan else None,
     }
     for kind, dataset in datasets.items():
         if dataset is not None:
@@ -196,23 +196,31 @@ def write(files: RunFiles, folder: Path, result: Result) -> None:
     if not files.figures or content.record is None:
         return write_every(jobs)
     record = content.record
-    drawing = Beside(lambda: write_every(_draw(EVEN_FIGURES, folder, result, trajectory, record)))
-    odd_figures = _draw(ODD_FIGURES, folder, result, trajectory, record)
+    plan = datasets["plan"]
+
+    def draw(chosen: slice) -> Iterator[Callable[[], object]]:
+        return _draw(chosen, folder, result, trajectory, record, plan)
+
+    drawing = Beside(lambda: write_every(draw(EVEN_FIGURES)))
+    odd_figures = draw(ODD_FIGURES)
     write_every(chain(jobs, odd_figures, [partial(drawing.result, SHARE_TIMEOUT)]))
 
 
 def _draw(
-    chosen: slice, folder: Path, result: Result, trajectory: xr.Dataset, record: xr.Dataset
+    chosen: slice,
+    folder: Path,
+    result: Result,
+    trajectory: xr.Dataset,
+    record: xr.Dataset,
+    plan: xr.Dataset | None,
 ) -> Iterator[Callable[[], object]]:
     """Yield functions that draw and write one figure each, for the chosen ones."""
-    from experiments.identify.control_figure import draw_control
     from experiments.identify.figures import (  # imports matplotlib
         comparison,
         dead_times,
         drawings,
         linear_part,
     )
-    from experiments.identify.plan_figure import draw_plans
 
     model = result.identification.model
     noise_variance = 0.0 if model is None else model.gp.noise_variance
@@ -222,10 +230,8 @@ def _draw(
         before = partial(_predict_before_stream, result)
     words = describe_limit(result.summary)
     makers = drawings(trajectory, record, noise_variance, words, before)
-    plan = result.plan
     if plan is not None:
-        draw = draw_control if plan.attrs["kind"] == "control" else draw_plans
-        makers["plan"] = partial(draw, trajectory, plan)
+        makers["plan"] = partial(_draw_plan, trajectory, plan)
     if model is not None and model.gp.n_linear:
         makers["linear_part"] = partial(linear_part, model, result.summary["target_unit"])
     found = result.dead_times
@@ -236,6 +242,29 @@ def _draw(
         makers["comparison"] = partial(comparison, result.summary)
     for name, make in list(makers.items())[chosen]:
         yield partial(_write_figure, folder / f"{name}.png", make)
+
+
+def _draw_plan(trajectory: xr.Dataset, plan: xr.Dataset) -> Any:
+    """Draw the figure of decisions about inputs."""
+    from experiments.identify.control_figure import draw_control  # imports matplotlib
+    from experiments.identify.plan_figure import draw_plans
+
+    draw = draw_control if plan.attrs["kind"] == "control" else draw_plans
+    return draw(trajectory, plan)
+
+
+def write_plan(
+    folder: Path,
+    plan: xr.Dataset,
+    trajectory: xr.Dataset,
+    attributes: dict[str, Any],
+    *,
+    figures: bool,
+) -> None:
+    """Write plan.nc and plan.png, the decisions about inputs for all outputs together."""
+    store.write(plan, folder / "plan.nc", kind="plan", attributes=attributes)
+    if figures and plan.sizes["decision"]:
+        _write_figure(folder / "plan.png", partial(_draw_plan, trajectory, plan))
 
 
 def _with_limit(record: xr.Dataset, result: Result) -> xr.Dataset:

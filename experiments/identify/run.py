@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -44,10 +44,11 @@ from experiments.plant.limit import LIMIT_NOT_WANTED
 from experiments.plant.live import LiveSource, live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
-from experiments.plant.source import Source
+from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, log_free_run, validate_on_test, writers
 from simulators import DivergenceError
 from sysid import (
+    DeadTimeChange,
     DeadTimeFollower,
     Identification,
     JointModel,
@@ -63,7 +64,6 @@ from sysid import (
     Start,
     describe,
     estimate_dead_times,
-    learn_from,
     with_dead_times,
 )
 from sysid.errors import UserError, UserTypeError
@@ -71,6 +71,7 @@ from sysid.foreign import check_folder
 from sysid.gp.dictionary import NOT_PREDICTED
 from sysid.identification import AUTOMATIC_BUDGET
 from sysid.progress import on_progress
+from sysid.stream import Block, StreamLearner
 from sysid.time_limit import TimeLimit
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,7 @@ def read_settings(config: DictConfig) -> RunSettings:
             job=lean or in_sweep,
             figures=figures,
             page=page,
+            plan=not lean,
             configuration=OmegaConf.to_yaml(config, resolve=True),
             seed=seed,
         ),
@@ -291,11 +293,6 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
     They can if the targets are distinct, have the same lags, and are all outputs among the
     regressors.
     """
-    if source.decisions is not None and len(targets) > 1:
-        raise UserError(
-            f"narx.target={targets}: with excitation=informative or controller=mpc one model "
-            "decides about the inputs; name one output"
-        )
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")
     if len(targets) > 1 and lags.begin_with_dead_times:
@@ -315,6 +312,41 @@ def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None
 
 
 # --- one output -----------------------------------------------------------------------------------
+
+
+@dataclass
+class LearnedOutput:
+    """An output that is learned from the samples of a source, and what became of them."""
+
+    identification: Identification
+    window: LagWindow
+    dead_times: DeadTimeFollower | None = None  # looks for dead times; None: nothing does
+    records: list[np.ndarray] = field(default_factory=list)  # one per block, a row per sample
+    n_changes_logged: int = 0  # changes of the dead times so far
+    first_narx: Narx = field(init=False)  # lags before the first sample
+
+    def __post_init__(self) -> None:
+        self.first_narx = self.identification.narx
+
+    def take(self, block: Block) -> None:
+        """Keep the record of a block; its correction replaces the last row before it."""
+        if block.correction is not None:
+            self.records[-1][-1] = block.correction
+        self.records.append(block.record)
+
+    def finish(self) -> None:
+        """Learn a sample that is still held back; there are no more samples."""
+        self.identification.finish()
+        if self.identification.correction is not None:
+            self.records[-1][-1] = self.identification.correction
+
+    def new_changes(self) -> list[DeadTimeChange]:
+        """Return the changes of the dead times since the last call."""
+        if self.dead_times is None:
+            return []
+        changes = self.dead_times.changes[self.n_changes_logged :]
+        self.n_changes_logged += len(changes)
+        return changes
 
 
 @contextmanager
@@ -343,24 +375,40 @@ def identify(
     early, if partial results exist.
     """
     with timed(seconds, "setup"):
-        identification = prepare(settings, source, cache, seconds)
-        window = LagWindow(identification.narx)
-        dead_times = _dead_time_follower(settings, source)
-        source.tell(identification)
-    first_narx = identification.narx
-    records: list[np.ndarray] = []
+        learned = _begin(settings, source, cache, seconds)
+        source.tell(learned.identification)
     if settings.finds_limit and not settings.in_sweep:
         source.begin_limit()
     with timed(seconds, "loop"):
-        is_watched = not settings.in_sweep
-        stopped = stream(
-            source,
-            identification,
-            window,
-            records,
-            dead_times=dead_times,
-            shows_progress=is_watched,
-        )
+        stopped = stream(source, [learned], shows_progress=not settings.in_sweep)
+    return _conclude_output(settings, source, cache, seconds, learned, stopped, is_alone=is_alone)
+
+
+def _begin(
+    settings: RunSettings, source: Source, cache: Cache | None, seconds: dict[str, float]
+) -> LearnedOutput:
+    """Return an output before its first sample is learned."""
+    identification = prepare(settings, source, cache, seconds)
+    return LearnedOutput(
+        identification,
+        LagWindow(identification.narx),
+        dead_times=_dead_time_follower(settings, source),
+    )
+
+
+def _conclude_output(
+    settings: RunSettings,
+    source: Source,
+    cache: Cache | None,
+    seconds: dict[str, float],
+    learned: LearnedOutput,
+    stopped: BaseException | None,
+    *,
+    is_alone: bool,
+) -> Result:
+    """Return the result of an output whose samples have been learned; see `identify`."""
+    identification = learned.identification
+    dead_times = learned.dead_times
     if dead_times is not None:
         source.dead_times = dead_times.dead_times
     result: Result | None = None
@@ -371,8 +419,8 @@ def identify(
                 if stopped is None:
                     source.calibrate(identification)
             with timed(seconds, "validation"):
-                record = _of_final_rows(records, first_narx, identification.narx)
-                result = validate_one_step(source, identification, window, record, stopped)
+                record = _of_final_rows(learned.records, learned.first_narx, identification.narx)
+                result = validate_one_step(source, identification, learned.window, record, stopped)
                 result.dead_time_changes = [] if dead_times is None else dead_times.changes
         if stopped is None and is_alone:
             with timed(seconds, "free_run"):
@@ -529,18 +577,12 @@ def _log_plan(source: Source, learner: Settings) -> None:
 
 
 def stream(
-    source: Source,
-    identification: Identification,
-    window: LagWindow,
-    records: list[np.ndarray],
-    *,
-    dead_times: DeadTimeFollower | None = None,
-    shows_progress: bool = True,
+    source: Source, learned: Sequence[LearnedOutput], *, shows_progress: bool = True
 ) -> BaseException | None:
-    """Identify all segments, then read the samples of the source that are not learned.
+    """Learn all segments, then read the samples of the source that are not learned.
 
-    The record of each block is appended to `records`. A correction replaces the last row of the
-    record before it. What `dead_times` finds is logged at once.
+    All outputs learn a block of samples before the next one is delivered. Changes of the dead
+    times are logged at once.
 
     Returns
     -------
@@ -562,35 +604,34 @@ def stream(
             yield sample
 
     def learn(samples: Any) -> None:
-        blocks = learn_from(
-            counted(samples),
-            identification,
-            window,
-            outputs=source.outputs,
-            inputs=source.inputs,
-            dead_times=dead_times,
-        )
-        n_told = 0
-        for block in blocks:
-            if block.correction is not None:
-                records[-1][-1] = block.correction
-            records.append(block.record)
-            n_points = block.record["n_points"][-1]
-            progress_bar.set_postfix_str(f"{n_points} points", refresh=False)
-            changes = [] if dead_times is None else dead_times.changes[n_told:]
-            for change in changes:
-                with progress_bar.external_write_mode():
-                    log.info("Dead times: %s", change.describe())
-            n_told += len(changes)
+        learners = [
+            StreamLearner(
+                one.identification,
+                one.window,
+                outputs=source.outputs,
+                inputs=source.inputs,
+                dead_times=one.dead_times,
+            )
+            for one in learned
+        ]
+        for measurement in counted(samples):
+            for one, learner in zip(learned, learners, strict=True):
+                for block in learner.learn(measurement):
+                    one.take(block)
+                    n_points = block.record["n_points"][-1]
+                    progress_bar.set_postfix_str(f"{n_points} points", refresh=False)
+                    for change in one.new_changes():
+                        with progress_bar.external_write_mode():
+                            log.info("Dead times: %s", change.describe())
 
     try:
         with progress_bar:
             for samples in source.segments():
-                window.reset()
+                for one in learned:
+                    one.window.reset()
                 learn(samples)
-            identification.finish()
-            if identification.correction is not None:
-                records[-1][-1] = identification.correction
+            for one in learned:
+                one.finish()
             for _ in counted(source.finish()):
                 pass  # the source keeps these samples; nothing is learned from them
     except (KeyboardInterrupt, Exception) as reason:
@@ -734,17 +775,20 @@ def _run_joint(
     """Identify several outputs from the same samples, join the models; return the largest SMSE."""
     for target in settings_by_target:
         check_folder(folder, target)  # a link in place of the output's folder would lead elsewhere
+    settings_by_target = {
+        target: _without_joint_files(complete) for target, complete in settings_by_target.items()
+    }
     found: dict[str, Result] = {}
     try:
-        for target, complete_settings in settings_by_target.items():
-            log.info("Output %s", target)
-            target_settings = _without_joint_files(complete_settings)
-            source.restart()
-            result = identify(target_settings, source, cache, {}, is_alone=False)
+        if source.decisions is None:
+            results_by_target = _identify_in_turn(settings_by_target, source, cache)
+        else:
+            results_by_target = _identify_together(settings_by_target, source, cache)
+        for target, result in results_by_target:
             found[target] = result
             target_folder = folder if settings.files.lean else folder / target
             target_folder.mkdir(exist_ok=True)
-            _keep(target_settings, target_folder, result)
+            _keep(settings_by_target[target], target_folder, result)
     except BaseException:
         _write_partial_job(settings.files, folder, source, found)
         raise
@@ -752,9 +796,44 @@ def _run_joint(
     return max(map(_smse, found.values()))
 
 
+def _identify_in_turn(
+    settings_by_target: Mapping[str, RunSettings], source: Source, cache: Cache | None
+) -> Iterator[tuple[str, Result]]:
+    """Yield the result of each output; the samples are delivered once more for each."""
+    for target, settings in settings_by_target.items():
+        log.info("Output %s", target)
+        source.restart()
+        yield target, identify(settings, source, cache, {}, is_alone=False)
+
+
+def _identify_together(
+    settings_by_target: Mapping[str, RunSettings], source: Source, cache: Cache | None
+) -> Iterator[tuple[str, Result]]:
+    """Yield the result of each output; all learn each sample before the next one is simulated.
+
+    Their models decide about the inputs together.
+    """
+    seconds: dict[str, float] = {}
+    in_sweep = any(settings.in_sweep for settings in settings_by_target.values())
+    with timed(seconds, "setup"):
+        learned = {
+            target: _begin(settings, source, cache, seconds)
+            for target, settings in settings_by_target.items()
+        }
+        source.tell(*(one.identification for one in learned.values()))
+    with timed(seconds, "loop"):
+        stopped = stream(source, list(learned.values()), shows_progress=not in_sweep)
+    for target, settings in settings_by_target.items():
+        log.info("Output %s", target)
+        result = _conclude_output(
+            settings, source, cache, dict(seconds), learned[target], stopped, is_alone=False
+        )
+        yield target, result
+
+
 def _without_joint_files(settings: RunSettings) -> RunSettings:
-    """Return the settings without job.nc and the page, which are written once for all outputs."""
-    return replace(settings, files=replace(settings.files, job=False, page=False))
+    """Return the settings without the files that are written once for all outputs."""
+    return replace(settings, files=replace(settings.files, job=False, page=False, plan=False))
 
 
 def _conclude(
@@ -780,6 +859,7 @@ def _conclude(
     }
     with deferred_interrupt():
         _write_job(files, folder, found, attributes)
+        _write_plan(files, folder, source, found, attributes)
         if not files.lean:
             for target, result in found.items():
                 results.write_again(folder / target, result, figures=files.figures)
@@ -815,11 +895,12 @@ def _add_free_run(result: Result, measures: dict[str, Any] | None, notes: list[s
 def _write_partial_job(
     files: RunFiles, folder: Path, source: Source, found: dict[str, Result]
 ) -> None:
-    """Write what was found so far to the file of the job, marked as partial."""
+    """Write what was found so far to the file of the job, and the plans, marked as partial."""
     is_unfinished = any(result.is_unfinished for result in found.values())
     attributes = files.attributes(source.physics, partial=True, unfinished=is_unfinished)
     with deferred_interrupt():
         _write_job(files, folder, found, attributes)
+        _write_plan(files, folder, source, found, attributes)
 
 
 def _write_job(
@@ -829,3 +910,17 @@ def _write_job(
     if found and files.job:
         contents = {target: result.content for target, result in found.items()}
         job_file.write(contents, folder / job_file.JOB_FILE, attributes)
+
+
+def _write_plan(
+    files: RunFiles,
+    folder: Path,
+    source: Source,
+    found: dict[str, Result],
+    attributes: dict[str, Any],
+) -> None:
+    """Write the decisions about inputs, if there are some; they are the same for all outputs."""
+    plan = next((result.plan for result in found.values()), None)
+    if plan is not None and files.plan:
+        trajectory = trajectory_of(source)
+        results.write_plan(folder, plan, trajectory, attributes, figures=files.figures)

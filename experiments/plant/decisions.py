@@ -1,4 +1,4 @@
-"""How the decisions of a simulation about its inputs are stored."""
+"""What decides about the inputs of a simulation, and how its decisions are stored."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,44 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from sysid import Identification, JointModel
+from sysid.errors import UserError
+from sysid.identification import joint_model
+
 Variable = tuple[Any, ...]  # dimensions, values, and attributes if there are some
+
+
+def check_outputs_known(identifications: Sequence[Identification], option: str) -> None:
+    """Raise UserError unless every output among the lags has a model that predicts it.
+
+    Parameters
+    ----------
+    identifications
+        Those whose models decide together, one for each output.
+    option
+        Of the command line that asks for the decisions.
+    """
+    targets = [one.narx.target for one in identifications]
+    lagged = identifications[0].narx.output_names
+    if sorted(targets) != sorted(lagged):
+        raise UserError(
+            f"{option}: a plan needs a model for each output among the lags, {list(lagged)}, got "
+            f"models of {targets}; take narx.target=all, or leave the other outputs out of the lags"
+        )
+
+
+def deciding_model(
+    identifications: Sequence[Identification],
+) -> Identification | JointModel | None:
+    """Return what decides: the identification of one output, or the models of several together.
+
+    None: nothing is known about the plant, or not all models are trained yet.
+    """
+    if not identifications:
+        return None
+    if len(identifications) == 1:
+        return identifications[0]
+    return joint_model(identifications)
 
 
 def decision_dataset(

@@ -10,9 +10,23 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import xarray as xr
 
-from experiments.plant.decisions import Variable, decision_dataset
+from experiments.plant.decisions import (
+    Variable,
+    check_outputs_known,
+    deciding_model,
+    decision_dataset,
+)
 from simulators import Controller, Excitation, Sample, System
-from sysid import DesignCriterion, DesignedInput, Identification, InformationGain, InformativeInput
+from sysid import (
+    DesignCriterion,
+    DesignedInput,
+    Identification,
+    InformationGain,
+    InformativeInput,
+    JointModel,
+    Model,
+    Narx,
+)
 from sysid.arrays import Array
 from sysid.design.candidates import InputLimits, check_ascending
 from sysid.errors import UserError
@@ -174,8 +188,9 @@ class DesignRun:
             seed=seed,
         )
         self._queue: deque[tuple[float, ...]] = deque()
-        #: what decides; None: nothing is known about the plant, or its model shall be tested
-        self.identification: Identification | None = None
+        #: what decides, one for each output; none: nothing is known about the plant, or its model
+        #: shall be tested
+        self.identifications: tuple[Identification, ...] = ()
         self.decisions: list[tuple[int, DesignedInput]] = []  # with the first sample of each
         self.n_ended_early = 0  # stretches whose rest was not applied
         self._planned_outputs: tuple[str, ...] = ()
@@ -197,20 +212,21 @@ class DesignRun:
 
     def end_of_learning(self) -> None:
         """Let no model decide: a design would make the test of the model its own."""
-        self.tell(None)
+        self.tell()
 
     def plan(self, simulated: Sequence[Sample]) -> None:
         """Decide about the next stretch, unless some samples of the last one may be applied."""
         if self._queue and not self._ends_early(simulated):
             return
-        found = self.identification
-        n_known = 1 if found is None else max(found.narx.max_lag, 1)
-        if found is None or found.model is None:
+        model = self._model()
+        if model is None:
             designed = self._informative.next(None)
-        elif len(simulated) < n_known:
-            designed = self._informative.next(None)._replace(fallback=TOO_FEW_SAMPLES)
         else:
-            designed = self._informative.next(found, *self._known(found, simulated[-n_known:]))
+            n_known = max(self._narx.max_lag, 1)
+            if len(simulated) < n_known:
+                designed = self._informative.next(None)._replace(fallback=TOO_FEW_SAMPLES)
+            else:
+                designed = self._informative.next(model, *self._known(simulated[-n_known:]))
         self.decisions.append((len(simulated), designed))
         self._queue.extend(zip(*(designed.inputs[name] for name in self.names), strict=True))
 
@@ -219,16 +235,16 @@ class DesignRun:
 
         Return whether it was dropped. The decision then keeps the samples that were applied.
         """
-        found = self.identification
-        if found is None or found.model is None or not self.decisions:
+        model = self._model()
+        if model is None or not self.decisions:
             return False
         first, designed = self.decisions[-1]
         n_applied = len(simulated) - first
-        n_known = max(found.narx.max_lag, n_applied, 1)
+        n_known = max(self._narx.max_lag, n_applied, 1)
         if n_applied == 0 or len(simulated) < n_known:
             return False
-        known = self._known(found, simulated[-n_known:])
-        if not self._informative.should_end(designed, n_applied, found, *known):
+        known = self._known(simulated[-n_known:])
+        if not self._informative.should_end(designed, n_applied, model, *known):
             return False
         applied = {name: values[:n_applied] for name, values in designed.inputs.items()}
         self.decisions[-1] = (first, designed._replace(inputs=applied))
@@ -236,13 +252,23 @@ class DesignRun:
         self._queue.clear()
         return True
 
-    def _known(self, found: Identification, samples: Sequence[Sample]) -> tuple[Array, Array]:
-        """Return the outputs and inputs of the model in these samples."""
+    @property
+    def _narx(self) -> Narx:
+        """Lags of the models that decide."""
+        return self.identifications[0].narx
+
+    def _model(self) -> JointModel | Model | None:
+        """Return the models that decide, as they are now; None: there are none yet."""
+        model = deciding_model(self.identifications)
+        return model.model if isinstance(model, Identification) else model
+
+    def _known(self, samples: Sequence[Sample]) -> tuple[Array, Array]:
+        """Return the outputs and inputs of the models in these samples."""
         outputs = np.array([sample.output for sample in samples])
         inputs = np.array([sample.input for sample in samples])
         return (
-            outputs[:, self._columns(found.narx.output_names)],
-            inputs[:, self._columns(found.narx.input_names)],
+            outputs[:, self._columns(self._narx.output_names)],
+            inputs[:, self._columns(self._narx.input_names)],
         )
 
     def _columns(self, names: Sequence[str]) -> list[int]:
@@ -310,11 +336,20 @@ class DesignRun:
             },
         )
 
-    def tell(self, identification: Identification | None) -> None:
-        """Take the identification whose model decides from now on; None: no model decides."""
-        self.identification = identification
-        if identification is not None:
-            self._planned_outputs = tuple(identification.narx.output_names)
+    def tell(self, *identifications: Identification) -> None:
+        """Take the identifications whose models decide from now on, one for each output.
+
+        Without any, no model decides.
+
+        Raises
+        ------
+        ValueError
+            If an output among the lags has no model.
+        """
+        self.identifications = identifications
+        if identifications:
+            check_outputs_known(identifications, "excitation=informative")
+            self._planned_outputs = tuple(self._narx.output_names)
 
 
 @dataclass(frozen=True)

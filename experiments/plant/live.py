@@ -211,10 +211,10 @@ class LiveSource:
         """Begin again with the first sample, without simulating again."""
         self.simulation.n_seen = 0
 
-    def tell(self, identification: Identification) -> None:
-        """Let the model of an identification decide about inputs, where a model is asked."""
+    def tell(self, *identifications: Identification) -> None:
+        """Let the models of identifications decide about inputs, where a model is asked."""
         if self.decisions is not None:
-            self.decisions.tell(identification)
+            self.decisions.tell(*identifications)
 
     def finish(self) -> Iterator[Measurement]:
         """Yield the samples after the identified part.
@@ -246,8 +246,9 @@ class LiveSource:
         dataset = self.simulation.record().to_dataset()
         dataset = dataset.assign_attrs(idle_inputs=json.dumps(plant.idle))
         for name, reference in plant.controller.references(dataset["time"].values).items():
+            output = reference.output or plant.controller.outputs_read[0]
             attributes = {
-                "units": dataset[plant.controller.outputs_read[0]].attrs["units"],
+                "units": dataset[output].attrs["units"],
                 "long_name": reference.description,
             }
             dataset[name] = "time", np.asarray(reference.values), attributes

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from experiments.plant.decisions import Variable, decision_dataset
+from experiments.plant.decisions import (
+    Variable,
+    check_outputs_known,
+    deciding_model,
+    decision_dataset,
+)
 from simulators import Controller, Sample, SetPoint, System
 from simulators.controllers import Reference
 from sysid import ControlDecision, Identification, PredictiveControl, Situation
@@ -47,9 +52,10 @@ class Predictive(Controller):
         before ``policy.start`` in the middle of their ranges.
         While the policy decides, the fallback follows the applied inputs (`Controller.track`), so
         that it takes over without a jump.
-    schedule : SetPoint, optional
+    schedule : SetPoint or mapping of str to SetPoint, optional
         Whose references (`SetPoint.references`) are signals of the forecast; None: those of the
-        fallback.
+        fallback. A mapping has one for each output, by its name, which is put before the names of
+        the references, such as ``left_level_set_point``.
     probing : mapping of str to float, optional
         Amplitudes of a random binary signal that is added before ``policy.start`` to the inputs
         of the fallback, or to held inputs, by input [unit of the input]. Without it the model may
@@ -70,7 +76,7 @@ class Predictive(Controller):
 
     policy: PredictiveControl
     fallback: Controller | None = None
-    schedule: SetPoint | None = None
+    schedule: SetPoint | Mapping[str, SetPoint] | None = None
     probing: Mapping[str, float] | None = None  # unit of the input
     probing_hold: int = 4  # samples
     forecast_error: float = 0.0  # unit of the input
@@ -93,6 +99,16 @@ class Predictive(Controller):
                 raise UserError(
                     f"controller.fallback.dt: expected that of the controller, {self.dt:g} s, got "
                     f"{fallback.dt:g} s"
+                )
+        schedules = self.schedule
+        if not isinstance(schedules, Mapping):
+            schedules = {} if schedules is None else {"": schedules}
+        for name, schedule in schedules.items():
+            if not isinstance(schedule, SetPoint):
+                setting = f"controller.schedule.{name}".rstrip(".")
+                raise UserError(
+                    f"{setting}: expected a SetPoint, such as simulators.Levels, or one for each "
+                    f"output by its name, got {schedule!r}"
                 )
         unknown = [name for name in self.probing or {} if name not in self.policy.driven]
         if unknown:
@@ -132,9 +148,17 @@ class Predictive(Controller):
 
     def references(self, time: Array) -> dict[str, Reference]:
         """Return the signals of the schedule over times (n,) [s]."""
-        if self.schedule is not None:
+        if self.schedule is None:
+            return {} if self.fallback is None else self.fallback.references(time)
+        if isinstance(self.schedule, SetPoint):
             return self.schedule.references(time)
-        return {} if self.fallback is None else self.fallback.references(time)
+        return {
+            f"{output}_{name}": reference._replace(
+                output=output, description=f"{reference.description} of {output}"
+            )
+            for output, schedule in self.schedule.items()
+            for name, reference in schedule.references(time).items()
+        }
 
     def initial_state(self) -> Memory:
         """Return the state of the fallback."""
@@ -212,8 +236,8 @@ class ControlRun:
             for name, reference in controller.references(times).items()
         }
         self._check_names(system)
-        #: what decides; None: nothing is known about the plant
-        self.identification: Identification | None = None
+        #: what decides, one for each output; none: nothing is known about the plant
+        self.identifications: tuple[Identification, ...] = ()
         self.decisions: list[tuple[int, ControlDecision]] = []  # with the first sample of each
         self._queue: deque[tuple[float, ...] | None] = deque()  # None: the fallback decides
         self._past_outputs: list[tuple[float, ...]] = []
@@ -228,6 +252,14 @@ class ControlRun:
             if unknown:
                 raise UserError(
                     f"controller.policy.{kind}: {unknown} are no outputs of {title}, which has "
+                    f"{self._outputs}"
+                )
+        schedule = self.settings.schedule
+        if isinstance(schedule, Mapping):
+            unknown = [name for name in schedule if name not in self._outputs]
+            if unknown:
+                raise UserError(
+                    f"controller.schedule: {unknown} are no outputs of {title}, which has "
                     f"{self._outputs}"
                 )
         lows, highs = system.input_limits()
@@ -256,25 +288,27 @@ class ControlRun:
     def plan(self, simulated: Sequence[Sample]) -> None:
         """Do nothing: a decision needs the output of its own sample."""
 
-    def tell(self, identification: Identification | None) -> None:
-        """Take the identification whose model decides from now on.
+    def tell(self, *identifications: Identification) -> None:
+        """Take the identifications whose models decide from now on, one for each output.
 
         Raises
         ------
         ValueError
-            If a model with these lags cannot plan the inputs.
+            If models with these lags cannot plan the inputs.
         """
-        self.identification = identification
-        if identification is None:
+        self.identifications = identifications
+        if not identifications:
             return
-        narx = identification.narx
+        check_outputs_known(identifications, "controller=mpc")
+        first = identifications[0]
+        narx = first.narx
         unknown = [name for name in narx.input_names if name not in self._inputs]
         if unknown:
             raise UserError(
                 f"controller=mpc: the model has the signals {unknown}, which the plant does not "
                 "apply; leave physics out"
             )
-        if identification.settings.learning is Learning.stored:
+        if first.settings.learning is Learning.stored:
             raise UserError(
                 "controller=mpc needs a model whose bands follow its errors, which one with "
                 "learning=stored does not have; take learning=every_sample"
@@ -349,7 +383,8 @@ class ControlRun:
         """Decide about the next samples."""
         k = len(self._past_outputs) - 1
         situation = self._situation(time)._replace(state=np.array(true_state))
-        decision = self.policy.decide(self.identification, situation, self.forecast(k))
+        model = deciding_model(self.identifications)
+        decision = self.policy.decide(model, situation, self.forecast(k))
         self.decisions.append((k, decision))
         n_applied = self.policy.n_applied
         if decision.reason:
@@ -361,10 +396,9 @@ class ControlRun:
     def _situation(self, time: float) -> Situation:
         """Return the last samples, the output of the present one included."""
         n_past = self.policy.horizon + MIN_PAST_SAMPLES
-        if self.identification is not None:
-            n_past = self.policy.horizon + max(
-                MIN_PAST_SAMPLES, self.identification.narx.max_lag + 1
-            )
+        if self.identifications:
+            n_lags = self.identifications[0].narx.max_lag
+            n_past = self.policy.horizon + max(MIN_PAST_SAMPLES, n_lags + 1)
         outputs = np.array(self._past_outputs[-n_past:])
         last = self._past_inputs[-(len(outputs) - 1) :] if len(outputs) > 1 else []
         inputs = np.array(last).reshape(len(last), len(self._inputs))

@@ -128,7 +128,7 @@ class RecordedSource:
         """Begin again with the first sample."""
         self.n_seen = 0
 
-    def tell(self, identification: Identification) -> None:
+    def tell(self, *identifications: Identification) -> None:
         """Do nothing: the inputs of a record have been applied."""
 
     def finish(self) -> Iterator[Measurement]:

@@ -108,10 +108,10 @@ class Source(Protocol):
     def decisions(self) -> DesignRun | ControlRun | None:
         """What decides about inputs with the model that is identified; None if nothing does."""
 
-    def tell(self, identification: Identification) -> None:
-        """Let the model of an identification decide about inputs of a plant, where one is asked.
+    def tell(self, *identifications: Identification) -> None:
+        """Let the models of identifications decide about inputs of a plant, where they are asked.
 
-        Call it before the first sample.
+        There is one identification for each output. Call it before the first sample.
         """
 
     def finish(self) -> Iterator[Measurement]:

@@ -15,7 +15,7 @@ from sysid.arrays import Array, as_number, check_whole, matrix, vector
 from sysid.design.candidates import STRETCH_CLASSES, InputLimits, StretchClass, check_ascending
 from sysid.design.criteria import DesignCriterion, InformationGain, PlannedOutput
 from sysid.errors import UserError, UserTypeError
-from sysid.identification import Identification
+from sysid.identification import Identification, joint_model
 from sysid.identified import IdentifiedModel
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx
@@ -303,10 +303,9 @@ class InformativeInput:
         if isinstance(model, Identification):
             model = model.model
         if isinstance(model, IdentifiedModel):
-            trained = [found.model for found in model.identifications.values()]
-            if any(one is None for one in trained):
+            joint = joint_model(model.identifications.values())
+            if joint is None:
                 return None, nothing
-            joint = JointModel(tuple(one for one in trained if one is not None))
             if outputs is None and inputs is None:
                 outputs, inputs = model.last_samples(joint.models[0].narx)
             model = joint

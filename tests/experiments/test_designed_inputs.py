@@ -1,14 +1,11 @@
 """Runs in which the model chooses the inputs of the plant (``excitation=informative``)."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from experiments.files.cache import Cache, simulate_once
-from experiments.identify.run import _check_targets as check_targets
-from experiments.identify.settings import LagOptions
 from experiments.plant.designed import Informative
 from experiments.plant.live import Simulation
 from experiments.plant.plant import plant_of
@@ -20,7 +17,6 @@ from helpers.commands import (
     run_identify,
 )
 from sysid import InformativeInput, store
-from sysid.errors import UserError
 
 HORIZON = 20
 APPLIED = 10
@@ -193,12 +189,6 @@ def test_the_power_of_an_input_has_its_limit():
     signal = excitation.signal(200, 4.0, np.random.default_rng(0))
     stretches = signal.reshape(-1, 25) - 3.0
     assert np.sqrt(np.mean(stretches**2, axis=1)).max() <= 0.4 + 1e-12
-
-
-def test_one_model_chooses_the_inputs():
-    source = SimpleNamespace(decisions=object())
-    with pytest.raises(UserError, match="one model decides about the inputs; name one output"):
-        check_targets(LagOptions({}, predicts_residual=False), source, ["a", "b"])
 
 
 def test_the_signal_of_the_excitation_is_that_before_there_is_a_model():

@@ -35,6 +35,7 @@ INPUT_RANGES = {
     "CascadedTanks": ((1.0, 4.0),),
     "Basin": ((-0.02, 0.02),),
     "Heater": ((10.0, 90.0), (2.0, 6.0)),
+    "QuadrupleTank": ((2.5, 3.5), (2.5, 3.5)),
     "Silverbox": ((-0.1, 0.1),),
 }
 DEFAULT_INPUT_RANGE = (0.5, 1.5)
@@ -86,6 +87,16 @@ FURTHER_IMPOSSIBLE_VALUES = {
         "upper_height": [0.0],
         "initial_upper": [-0.1, 10.5],
         "initial_lower": [-0.1, 10.5],
+    },
+    "QuadrupleTank": {
+        "left_area": [0.0],
+        "right_outlet": [0.0],
+        "left_gain": [0.0],
+        "left_fraction": [1.1],
+        "right_fraction": [1.1],
+        "height": [0.0],
+        "initial_lower_left": [-0.1, 20.5],
+        "initial_upper_right": [-0.1, 20.5],
     },
 }
 
