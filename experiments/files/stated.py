@@ -18,6 +18,9 @@ from sysid.identification import AUTOMATIC_BUDGET
 #: end of the name of the class that chooses lags
 AUTOMATIC_LAGS = ".AutomaticNarx"
 
+#: value of ``narx.target`` that names every output of the source
+ALL_OUTPUTS = "all"
+
 __all__ = [
     "MAX_CONFIGURATION_CHARACTERS",
     "MAX_NESTING_LEVELS",

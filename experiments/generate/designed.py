@@ -1,5 +1,6 @@
 """Records whose inputs a model chooses while it identifies the plant."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from experiments.plant.plant import Plant
 from simulators import Trajectory
 from sysid import Identification, LagWindow, Narx, Settings
 from sysid.errors import UserError
-from sysid.stream import learn_from
+from sysid.stream import StreamLearner
 
 
 class DesignedTrajectory(NamedTuple):
@@ -24,18 +25,20 @@ class DesignedTrajectory(NamedTuple):
 class Designer:
     """Identifies a plant while its records are simulated, and chooses their designed inputs.
 
-    The model goes on learning from one record to the next.
+    The models go on learning from one record to the next.
 
     Parameters
     ----------
-    narx : Narx
-        Lags of the model.
+    narxes : sequence of Narx
+        Lags of the model of each output, which are the same.
     settings : Settings
-        How it learns.
+        How they learn.
     """
 
-    def __init__(self, narx: Narx, settings: Settings) -> None:
-        self._identification = Identification(settings.with_linear_lags(narx), settings)
+    def __init__(self, narxes: Sequence[Narx], settings: Settings) -> None:
+        self._identifications = [
+            Identification(settings.with_linear_lags(narx), settings) for narx in narxes
+        ]
 
     def simulate(
         self,
@@ -61,18 +64,17 @@ class Designer:
         design = simulation.decisions
         if not isinstance(design, DesignRun):
             raise UserError("Designer: expected a plant with designed inputs, got one without")
-        identification = self._identification
-        design.tell(identification)
+        design.tell(*self._identifications)
         n_all = transient + n_samples
-        blocks = learn_from(
-            simulation.until(n_all),
-            identification,
-            LagWindow(identification.narx),
-            outputs=plant.outputs,
-            inputs=plant.inputs,
-        )
-        for _ in blocks:
-            pass
-        identification.finish()
+        learners = [
+            StreamLearner(one, LagWindow(one.narx), outputs=plant.outputs, inputs=plant.inputs)
+            for one in self._identifications
+        ]
+        for measured in simulation.until(n_all):
+            for learner in learners:
+                for _ in learner.learn(measured):
+                    pass
+        for one in self._identifications:
+            one.finish()
         decisions = design.content(n_all, float(plant.system.dt))
         return DesignedTrajectory(simulation.record(), decisions)

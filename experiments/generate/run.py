@@ -14,8 +14,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.cli.build import (
-    build,
     build_all,
+    build_one,
     targets_of,
     trusted_names,
 )
@@ -25,6 +25,7 @@ from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import MAX_RUN_SAMPLES, flag, whole
 from experiments.cli.primary import PRIMARY_NAME
 from experiments.cli.progress import doing
+from experiments.files.stated import ALL_OUTPUTS
 from experiments.generate.baselines import BaselineSettings, choose_lags, score_models
 from experiments.generate.benchmark import (
     Benchmark,
@@ -293,7 +294,10 @@ def _read_lags(config: DictConfig) -> Narx | Orders | AutomaticNarx:
     ValueError
         If the models would need physics beside them.
     """
-    narx: Narx | Orders | AutomaticNarx | ResidualNarx = build(config, "narx")
+    description = cast(dict[str, Any], OmegaConf.to_container(config.narx, resolve=True))
+    if description.get("target") == ALL_OUTPUTS:
+        description["target"] = ""  # every output has a model in any case
+    narx: Narx | Orders | AutomaticNarx | ResidualNarx = build_one(description, "narx")
     if isinstance(narx, ResidualNarx):
         raise UserError(
             "narx=residual needs physics beside the model, which the baselines do not have: "
@@ -345,14 +349,33 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
 
 
 def make_designer(settings: GenerateSettings, lags: Mapping[str, Narx]) -> Designer | None:
-    """Return what chooses the designed inputs by a model of the first output with lags.
+    """Return what chooses the designed inputs by models of the first output and of those it needs.
 
-    It learns by the default settings of the toolbox. None: no inputs are designed.
+    They learn by the default settings of the toolbox. The model of an output whose lags contain
+    other outputs cannot be simulated without models of these. All models then have the same lags,
+    each signal those that any of them has. None: no inputs are designed.
+
+    Raises
+    ------
+    ValueError
+        If an output that is needed has no lags.
     """
     if not settings.plant.design:
         return None
     learner = Settings(budget=settings.budget, seed=settings.seed)
-    return Designer(next(iter(lags.values())), learner)
+    first = next(iter(lags.values()))
+    if first.output_names == (first.target,):
+        return Designer([first], learner)
+    outputs = {name: _lags_in_any(lags, name) for name in settings.plant.outputs if name in lags}
+    inputs = {name: _lags_in_any(lags, name) for name in settings.plant.inputs}
+    inputs = {name: of_input for name, of_input in inputs.items() if of_input}
+    narxes = [replace(first, outputs=outputs, inputs=inputs, target=name) for name in outputs]
+    return Designer(narxes, learner)
+
+
+def _lags_in_any(lags: Mapping[str, Narx], signal: str) -> list[int]:
+    """Return the lags of a signal in any of the models."""
+    return sorted({lag for narx in lags.values() for lag in narx.lags.get(signal, ())})
 
 
 def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:

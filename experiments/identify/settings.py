@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.files.outputs import RunFiles
-from experiments.files.stated import AUTOMATIC_LAGS
+from experiments.files.stated import ALL_OUTPUTS, AUTOMATIC_LAGS
 from sysid import Propagation, Settings
 from sysid.narx.lags import AUTOMATIC_FIRST_LAG
-
-ALL_OUTPUTS = "all"  # value of narx.target that names every output of the source
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def test_the_card_states_who_chose_the_inputs(folder):
 
 def test_a_designer_needs_designed_inputs():
     plant = plant_of(compose_benchmark("system=cascaded_tanks"))
-    designer = Designer(Narx({"level": 2}, {"pump_voltage": 2}), Settings())
+    designer = Designer([Narx({"level": 2}, {"pump_voltage": 2})], Settings())
     with pytest.raises(UserError, match="a plant with designed inputs"):
         designer.simulate(plant, 10, 0, transient=0, initial_state=None)
 
@@ -94,3 +94,20 @@ def test_a_controller_that_asks_a_model_makes_no_benchmark(monkeypatch, tmp_path
     config = compose_benchmark("system=cascaded_tanks", "controller=mpc", "excitation=none")
     with pytest.raises(UserError, match=r"controller=mpc: .* a controller that asks a model"):
         run(config, tmp_path)
+
+
+def test_models_of_all_outputs_choose_the_inputs_together(tmp_path):
+    folder = generate(
+        tmp_path / "tanks",
+        "system=quadruple_tank",
+        "excitation=informative",
+        "excitation.horizon=40",
+        "excitation.candidates=4",
+        "realisations.estimation=1",
+        MEAN_ONLY,
+    )
+    plan = read(folder, "plan.nc", "estimation")
+    assert plan["output"].values.tolist() == ["left_level", "right_level"]
+    assert plan["designed"].values.tolist() == ["left_pump", "right_pump"]
+    assert np.isfinite(plan["gain"].values[-1])
+    assert np.isfinite(plan["planned_mean"].values[-1, 0]).all()
