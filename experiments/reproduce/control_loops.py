@@ -162,6 +162,50 @@ def errors_ahead(run: ControlledRun, steps: int, first: int, last: int) -> np.nd
     return np.array(errors)
 
 
+def errors_with_other_past(
+    reference: simulators.Trajectory, own: simulators.Trajectory, first: int, seed: int
+) -> np.ndarray:
+    """Return the errors one step ahead of an online model that learned another past of a building.
+
+    Parameters
+    ----------
+    reference : Trajectory
+        Loop whose samples before `first` the model has learned.
+    own : Trajectory
+        Loop whose samples it predicts from `first` on. It goes on learning them.
+    first : int
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    (n,) array
+        nan before `first`.
+    """
+    settings = PLANNING_MODELS[ONLINE_MPC].settings(sysid.ErrorThreshold(STORING_ERROR), seed)
+    narx = settings.with_linear_lags(BUILDING_NARX)
+    identification = sysid.Identification(narx, settings)
+    past = narx.regressors(signals_of(reference, 0, first))
+    identification.observe_many(past.regressor, past.target)
+    identification.finish()
+    coming = narx.regressors(signals_of(own, first - narx.max_lag, len(own.time)))
+    record = identification.observe_many(coming.regressor, coming.target)
+    errors = np.full(len(own.time), np.nan)
+    errors[first:] = coming.target - record["mean"]
+    return errors
+
+
+def signals_of(trajectory: simulators.Trajectory, first: int, last: int) -> dict[str, np.ndarray]:
+    """Return the measured outputs and the inputs of some samples, by name."""
+    system = trajectory.system
+    signals = {}
+    for column, signal in enumerate(system.outputs):
+        signals[signal.name] = trajectory.output[first:last, column]
+    for column, signal in enumerate(system.inputs):
+        signals[signal.name] = trajectory.input[first:last, column]
+    return signals
+
+
 # --- the heated building --------------------------------------------------------------------------
 
 #: settings of the predictive controllers of the building but for the start of their plans, those

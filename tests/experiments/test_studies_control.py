@@ -224,12 +224,38 @@ def test_the_plant_changes_when_the_radiator_clogs(monkeypatch):
         unit = Unit("control", control.CLOGGING_TASK, 0, control.name_part(name, 0))
         row = control.run_clogging(unit, sizes)
         assert 0.01 < row["rmse_learning"] < 1.0
-    clogging, clogged = (run.trajectory for run in runs)
+        assert 0.01 < row["rmse_changed"] < 1.0
+        assert (row["rmse_changed"] == row["rmse_learning"]) == (name == control.CHANGED_FROM_START)
+    clogged, clogging, again = (run.trajectory for run in runs)
+    np.testing.assert_array_equal(again.output, clogged.output)
     change = sizes.n_before + sizes.n_until_change
     resistance = clogging.system.values_over(clogging.time)["radiator_resistance"]
     assert np.all(resistance[:change] == simulators.Building().radiator_resistance)
     assert np.all(resistance[change:] == control.CHANGED_RESISTANCE)
     assert clogged.system == simulators.Building(radiator_resistance=control.CHANGED_RESISTANCE)
+
+
+def test_a_model_with_another_past_predicts_the_same_samples():
+    """With its own past it predicts them as the model that learned them all along."""
+    sizes = control.QUICK_SIZES
+    n_samples = sizes.n_before + 60
+    first = sizes.n_before + 20
+    warm = control.run_pi(control.PI_RUNS[control.SHIPPED_PI][0], sizes, 0).trajectory
+    cold = control.run_pi(control.PI_RUNS[control.SHIPPED_PI][0], sizes, 1).trajectory
+    errors = control_loops.errors_with_other_past(warm, warm, first, 0)
+    settings = control_loops.PLANNING_MODELS[control.ONLINE_MPC].settings(
+        sysid.ErrorThreshold(control_loops.STORING_ERROR), 0
+    )
+    narx = settings.with_linear_lags(control_loops.BUILDING_NARX)
+    identification = sysid.Identification(narx, settings)
+    rows = narx.regressors(control_loops.signals_of(warm, 0, len(warm.time)))
+    record = identification.observe_many(rows.regressor, rows.target)
+    expected = (rows.target - record["mean"])[first - narx.max_lag :]
+    assert np.isnan(errors[:first]).all()
+    np.testing.assert_allclose(errors[first:], expected, rtol=0, atol=1e-9)
+    others = control_loops.errors_with_other_past(cold, warm, first, 0)
+    assert np.isfinite(others[first:n_samples]).all()
+    assert not np.allclose(others[first:], errors[first:])
 
 
 def test_tanks_do_not_spill():
@@ -356,16 +382,18 @@ def test_the_table_of_the_clogged_radiator_compares_errors_of_all_samples(tmp_pa
     }
     for name, error in errors.items():
         row = {"controller": name, "number": 0, "seconds": 1.0, "rmse_learning": error}
-        row |= {"rmse_1": 0.07, "fallback": 0.25}
+        row |= {"rmse_changed": 0.048, "rmse_1": 0.07, "fallback": 0.25}
         unit = Unit("control", control.CLOGGING_TASK, 0, control.name_part(name, 0))
         write_part(part_of([row]), unit, plan)
     table = control.tabulate_clogging(STUDY.rows(STUDY.combine(plan))).set_index("controller")
-    ratios = table["over that of the model of the changed plant [1]"]
+    ratios = table["over that on the samples of its own loop [1]"]
     assert ratios.to_dict() == {
         control.ONLINE_MPC: "1.200",
         control.FROZEN_MPC: "-",
         control.CHANGED_FROM_START: "1.000",
     }
+    ratios = table["over that of the model of the changed plant on the same samples [1]"]
+    assert ratios[control.ONLINE_MPC] == "1.250"
     assert set(table["RMSE of the plans [K]"]) == {"0.0700"}
     assert set(table["fallback [%]"]) == {"25"}
 
