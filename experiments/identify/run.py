@@ -375,6 +375,8 @@ def identify(
     early, if partial results exist.
     """
     with timed(seconds, "setup"):
+        if not settings.in_sweep:
+            _log_plan(source, settings.learner)
         learned = _begin(settings, source, cache, seconds)
         source.tell(learned.identification)
     if settings.finds_limit and not settings.in_sweep:
@@ -478,8 +480,6 @@ def prepare(
     not repeated.
     """
     learner = settings.learner
-    if not settings.in_sweep:
-        _log_plan(source, learner)
     time_limit = TimeLimit.of(learner.training)
     with time_limit.running():
         narx, learner, start = _search(settings, source, cache, {} if seconds is None else seconds)
@@ -814,15 +814,17 @@ def _identify_together(
     Their models decide about the inputs together.
     """
     seconds: dict[str, float] = {}
-    in_sweep = any(settings.in_sweep for settings in settings_by_target.values())
+    first = next(iter(settings_by_target.values()))
     with timed(seconds, "setup"):
+        if not first.in_sweep:
+            _log_plan(source, first.learner)
         learned = {
             target: _begin(settings, source, cache, seconds)
             for target, settings in settings_by_target.items()
         }
         source.tell(*(one.identification for one in learned.values()))
     with timed(seconds, "loop"):
-        stopped = stream(source, list(learned.values()), shows_progress=not in_sweep)
+        stopped = stream(source, list(learned.values()), shows_progress=not first.in_sweep)
     for target, settings in settings_by_target.items():
         log.info("Output %s", target)
         result = _conclude_output(
