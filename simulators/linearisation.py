@@ -152,6 +152,7 @@ def linearise(
     state: ArrayLike | None = None,
     *,
     interpolation: Interpolation | str = Interpolation.held,
+    of_states: bool = False,
 ) -> LinearSystem:
     """Linearise a system about a state and input, and discretise it exactly at its sampling time.
 
@@ -170,6 +171,8 @@ def linearise(
         By default the `steady_state`.
     interpolation : Interpolation or str
         Course of the input between its samples: held or linear.
+    of_states : bool
+        Whether the outputs of the linear system are the states, in place of the system's own.
 
     Raises
     ------
@@ -198,8 +201,8 @@ def linearise(
             f"linearise: expected the states {names_of(system.states)}, got shape {x.shape}"
         )
     A, B = jacobian_of(system, x, u)
-    C = output_jacobian(system, x)
-    D = np.zeros((len(system.outputs), len(u)))
+    C = np.eye(len(x)) if of_states else output_jacobian(system, x)
+    D = np.zeros((len(C), len(u)))
     continuous = (A, B, C, D)
     discrete = cont2discrete(continuous, system.dt, method=DISCRETISATIONS[course])
     A_d, B_d, C_d, D_d = discrete[:4]

@@ -21,6 +21,8 @@ from experiments.drawing.style import error_unit_of, label_of, unit_of, with_clo
 from experiments.drawing.tables import error_unit, shown_unit
 from experiments.files import job_file
 from experiments.files.job_file import SUMMARY_NUMBERS
+from experiments.plant.linear_physics import LinearPhysics
+from experiments.plant.physics import read_physics
 from sysid import LinearView, Model, StoreError, UserError, UserTypeError, store
 from sysid.foreign import inner_path, read_json
 from sysid.model.result import INITIAL, VALIDATION
@@ -74,11 +76,14 @@ def write_run(folder: Path) -> Path:
                 attributes |= {str(name): value for name, value in part.attrs.items()}
     summaries = [output["summary"] for output in outputs]
     parts = summaries if validation is None else [*summaries, validation]
+    physics = attributes.get("physics")
     drawn = _draw_figures(outputs, free_runs)
     for output in outputs:
         output["is_trained_at_once"] = is_trained_at_once(output["summary"])
         output["numbers"] = choose_numbers(output["summary"])
-        output["linear_view"] = describe_linearly(output["model"], folder)
+        output["linear_view"] = describe_linearly(
+            output["model"], folder, None if physics is None else str(physics)
+        )
     return page.write(
         folder / page.PAGE_FILE,
         Path(__file__).with_name("run.html"),
@@ -97,21 +102,27 @@ def write_run(folder: Path) -> Path:
     )
 
 
-def describe_linearly(stored: xr.Dataset | None, folder: Path) -> dict[str, Any] | None:
+def describe_linearly(
+    stored: xr.Dataset | None, folder: Path, described_physics: str | None = None
+) -> dict[str, Any] | None:
     """Return where a stored model is linearised, and gains and response times in words.
 
     None without a model, without inputs, or for a static function. If there is no linear view, the
-    only entry is the reason.
+    only entry is the reason. Physics beside the model is given as its text in the files of the run.
     """
     if stored is None:
         return None
     try:
         model = Model.restored(stored, folder)
-        if not model.narx.input_names or not model.narx.max_lag:
+        physics = None
+        if described_physics is not None:
+            physics = LinearPhysics(read_physics(described_physics, ()))
+        is_static = not model.narx.max_lag and physics is None
+        if not model.narx.input_names or is_static:
             return None
         with warnings.catch_warnings():  # the notes of the view, which stand on the page
             warnings.simplefilter("ignore", UserWarning)
-            view = model.linearize()
+            view = model.linearize(physics=physics)
     except (UserError, UserTypeError, StoreError) as error:
         return {"reason": str(error)}
     assert isinstance(view, LinearView)

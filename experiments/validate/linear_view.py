@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from experiments.plant.linear_physics import LinearPhysics
 from experiments.plant.plant import Plant
 from experiments.validate.assessment import Assessment
 from experiments.validate.material import Material
@@ -169,17 +170,29 @@ class LinearViews:
         return groups
 
 
+class _Setting(NamedTuple):
+    """What all linear views of a validation share."""
+
+    ranges: Mapping[str, tuple[float, float]]  # of the signals in the records
+    estimates: Estimates
+    physics: LinearPhysics | None  # beside the model
+
+
 def refuse_linear_view(joint: JointModel, material: Material) -> None:
     """Raise UserError if a model has no linear view from its inputs to its outputs."""
-    if material.physics is not None:
-        raise UserError(
-            "linear=true: the model builds on physics, whose simulated signals are inputs of its "
-            "linear view; leave linear out, or take Model.linearize and read these inputs"
-        )
-    if not joint.input_names:
+    if not _inputs_of(joint, material):
         raise UserError(
             "linear=true: the model has no inputs, so that there is no response; leave linear out"
         )
+
+
+def _inputs_of(joint: JointModel, material: Material) -> tuple[str, ...]:
+    """Return the measured inputs of a model and of the physics beside it."""
+    if material.physics is None:
+        return joint.input_names
+    physics = LinearPhysics(material.physics)
+    measured = [name for name in joint.input_names if name not in physics.names]
+    return tuple(dict.fromkeys((*measured, *physics.inputs)))
 
 
 def find_linear_views(assessment: Assessment) -> LinearViews:
@@ -192,7 +205,8 @@ def find_linear_views(assessment: Assessment) -> LinearViews:
         function of the model has no derivative.
     """
     material = assessment.material
-    inputs = assessment.joint.input_names
+    inputs = _inputs_of(assessment.joint, material)
+    physics = None if material.physics is None else LinearPhysics(material.physics)
     records = material.records
     notes: list[str] = []
     empirical = {}
@@ -217,6 +231,7 @@ def find_linear_views(assessment: Assessment) -> LinearViews:
     ranges = ranges_of_records(records)
     longest = max(records, key=lambda record: record.sizes["time"])
     estimates = estimates_by_simulation(assessment.joint.models, longest)
+    setting = _Setting(ranges, estimates, physics)
     known: dict[tuple[float, ...], LinearView | None] = {}
     chosen: list[tuple[str, float, LinearView]] = []
     for input in inputs:
@@ -224,7 +239,7 @@ def find_linear_views(assessment: Assessment) -> LinearViews:
             point = _point(records, inputs, input, quantile)
             key = tuple(point.values())
             if key not in known:
-                known[key] = _view_at(assessment, point, ranges, estimates, notes)
+                known[key] = _view_at(assessment, point, setting, notes)
             view = known[key]
             if view is not None:
                 chosen.append((input, quantile, view))
@@ -267,30 +282,27 @@ def _point(
 def _view_at(
     assessment: Assessment,
     point: Mapping[str, float],
-    ranges: Mapping[str, tuple[float, float]],
-    estimates: Estimates,
+    setting: _Setting,
     notes: list[str],
 ) -> LinearView | None:
     """Return the view at the steady state of a point, or at the sample nearest to the point."""
     models = assessment.joint.models
+    ranges = setting.ranges
+    facts: dict[str, Any] = {
+        "ranges": ranges,
+        "of_ranges": RANGES_TITLE,
+        "estimates": setting.estimates,
+        "physics": setting.physics,
+    }
     with warnings.catch_warnings():  # the notes of a view are warnings, too
         warnings.simplefilter("ignore", UserWarning)
         try:
-            view = linearize(
-                models, dict(point), ranges=ranges, of_ranges=RANGES_TITLE, estimates=estimates
-            )
+            view = linearize(models, dict(point), **facts)
         except UserError as error:
             time, record = _nearest_sample(assessment, point, ranges)
             notes.append(f"{error}; in its place the sample at {time:g} s is linearised")
             with suppress(UserError):
-                view = linearize(
-                    models,
-                    time,
-                    record=record,
-                    ranges=ranges,
-                    of_ranges=RANGES_TITLE,
-                    estimates=estimates,
-                )
+                view = linearize(models, time, record=record, **facts)
                 assert isinstance(view, LinearView)
                 return view
             return None

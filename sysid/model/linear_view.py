@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, check_whole, vector
 from sysid.errors import UserError
+from sysid.model.simulated_signals import LinearSignals
 from sysid.units import unit_of_difference
 
 #: draws of the coefficients from their posterior, for the bands
@@ -75,6 +76,15 @@ class LinearView:
     draws are multiplied by the largest factor of `Model.bands`, by which errors several samples
     ahead were larger than predicted, if it is above 1. `Model.linearize` makes this object.
 
+    Physics beside the models is simulated with the inputs alone; its n_s signals s are features of
+    the models. Both are in series, in one linear system::
+
+        s[k] = A_s s[k-1] + sum_j B_sj u[k-j]
+        y[k] = sum_l A_l y[k-l] + sum_j B_j u[k-j] + sum_l C_l s[k-l],   l = 0, 1, ...
+
+    where the first line is the linearised physics at the sampling time. Its parameters count as
+    known. The poles are those of the physics and those of the feedback of the models.
+
     Attributes
     ----------
     outputs, inputs
@@ -94,6 +104,9 @@ class LinearView:
         ``value`` and ``std`` over output, signal and lag.
     notes
         What to know about this operating point, such as that it lies outside of the record.
+    simulated
+        Names of the signals of physics beside the models. They are inner signals of the linear
+        system, neither inputs nor outputs.
     by_simulation : LinearView or None
         The view by the weights that the errors of the model's simulation show
         (`sysid.model.simulation_estimate`): noise among the lags does not bias it. None: there is
@@ -109,17 +122,19 @@ class LinearView:
     point: Mapping[str, float]
     coefficients: pd.DataFrame
     notes: tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
     by_simulation: LinearView | None = field(default=None, repr=False, kw_only=True)
-    #: (1 + N_DRAWS, L_y, m, m): the posterior mean, then the draws; ``[:, l - 1]`` is lag l
+    #: (1 + N_DRAWS, L_y, m + n_s, m + n_s) of the outputs and the simulated signals: the posterior
+    #: mean, then the draws; ``[:, l - 1]`` is lag l
     A: Array = field(repr=False, kw_only=True)
-    #: (1 + N_DRAWS, L_u + 1, m, n_u): ``[:, j]`` is lag j
+    #: (1 + N_DRAWS, L_u + 1, m + n_s, n_u): ``[:, j]`` is lag j
     B: Array = field(repr=False, kw_only=True)
 
     # --- poles and gains --------------------------------------------------------------------------
 
     @cached_property
     def poles(self) -> NDArray[np.complex128]:
-        """Poles (L_y m,), those of the largest magnitude first."""
+        """Poles (L_y (m + n_s),), those of the largest magnitude first."""
         poles = np.linalg.eigvals(_companion(self.A[:1]))[0].astype(np.complex128)
         return np.asarray(poles[np.argsort(-np.abs(poles), kind="stable")])
 
@@ -160,7 +175,7 @@ class LinearView:
         draws = self._transfer(np.ones(1))[:, 0].real
         if not self.is_stable:
             draws = np.full_like(draws, np.nan)
-        margin = np.linalg.det(np.eye(len(self.outputs)) - self.A.sum(axis=1))
+        margin = np.linalg.det(np.eye(self.A.shape[-1]) - self.A.sum(axis=1))
         is_beyond = margin * margin[0] <= 0
         draws = np.where(is_beyond[:, None, None], np.sign(draws[0]) * np.inf, draws)
         low, high = self._band(draws)
@@ -338,12 +353,12 @@ class LinearView:
                 now = np.clip(now, -MAX_STEP_MAGNITUDE, MAX_STEP_MAGNITUDE)
                 last = np.concatenate([now[:, None], last[:, :-1]], axis=1)
             steps[k] = now
-        return np.moveaxis(steps, 0, -1)
+        return np.moveaxis(steps[:, :, : len(self.outputs)], 0, -1)
 
     def _transfer(self, z: NDArray[Any]) -> NDArray[np.complex128]:
         """Return the transfer functions (1 + draws, n, m, n_u) at points z (n,).
 
-        ``G(z) = (I - sum_l A_l z^-l)^-1 sum_j B_j z^-j``.
+        They are the rows of the outputs in ``G(z) = (I - sum_l A_l z^-l)^-1 sum_j B_j z^-j``.
         """
         _, n_lags, m, _ = self.A.shape
         powers_of_outputs = z[:, None] ** -np.arange(1.0, n_lags + 1)
@@ -355,7 +370,8 @@ class LinearView:
                 response: Any = numerator / (1.0 - feedback)
             else:
                 response = np.linalg.solve(np.eye(m) - feedback, numerator)
-        return np.moveaxis(response, 1, 0).astype(np.complex128)
+        of_outputs = response[:, :, : len(self.outputs)]
+        return np.moveaxis(of_outputs, 1, 0).astype(np.complex128)
 
     @staticmethod
     def _band(draws: Array) -> tuple[Array, Array]:
@@ -386,9 +402,9 @@ class LinearView:
     def to_scipy(self, output: str | None = None, input: str | None = None) -> Any:
         """Return the posterior mean as `scipy.signal.dlti`.
 
-        It is a transfer function (`scipy.signal.TransferFunction`) if the view has one output, and
-        one input is named or the only one; otherwise a state-space form, of all outputs and inputs
-        or of those that are named.
+        It is a transfer function (`scipy.signal.TransferFunction`) if the view has one output and
+        no physics inside, and one input is named or the only one; otherwise a state-space form, of
+        all outputs and inputs or of those that are named.
 
         Raises
         ------
@@ -401,7 +417,7 @@ class LinearView:
         i = self._find("output", output, self.outputs)
         j = self._find("input", input, self.inputs)
         A, B, C, D = self.state_space()
-        if len(self.outputs) == 1 and j is not None:
+        if len(self.outputs) == 1 and j is not None and not self.simulated:
             numerator, denominator = self._polynomials(j)
             return dlti(numerator, denominator, dt=dt)
         rows = slice(None) if i is None else slice(i, i + 1)
@@ -436,7 +452,10 @@ class LinearView:
         )
 
     def state_space(self) -> tuple[Array, Array, Array, Array]:
-        """Return A, B, C, D of the posterior mean; the states are the lagged outputs and inputs."""
+        """Return A, B, C, D of the posterior mean.
+
+        The states are the lagged outputs, simulated signals and inputs.
+        """
         A_of_lags = self.A[0]
         B_of_lags = self.B[0]
         n_lags, m, _ = A_of_lags.shape
@@ -463,7 +482,8 @@ class LinearView:
             A[n_of_outputs + n_inputs :, n_of_outputs : n - n_inputs] = np.eye(
                 n - n_of_outputs - n_inputs
             )
-        return A, B, C, D
+        n_outputs = len(self.outputs)
+        return A, B, C[:n_outputs], D[:n_outputs]
 
     def _polynomials(self, j: int) -> tuple[Array, Array]:
         """Return numerator and denominator in z of the only output and input j."""
@@ -574,6 +594,8 @@ def view_of_coefficients(
     features: Mapping[str, tuple[tuple[str, int], ...]],
     posterior: Mapping[str, Coefficients],
     by_simulation: Mapping[str, Coefficients] | None = None,
+    *,
+    physics: LinearSignals | None = None,
     **facts: Any,
 ) -> LinearView:
     """Return the linear view of difference equations with uncertain coefficients.
@@ -589,13 +611,16 @@ def view_of_coefficients(
     by_simulation
         Another distribution of the coefficients of some outputs, as probable as the first one: half
         of the draws are taken from it. The mean of the view is that of the first.
+    physics
+        Linear recursion of simulated signals among the features; it counts as certain.
     **facts
         Other fields of `LinearView`.
     """
     others = dict(by_simulation or {})
     is_certain = not any(known.root.size for known in (*posterior.values(), *others.values()))
     n_draws = 0 if is_certain else N_DRAWS
-    _check_number_of_poles(outputs, features)
+    signals = () if physics is None else physics.names
+    _check_number_of_poles((*outputs, *signals), features)
     generator = np.random.default_rng(DRAW_SEED)
     equations = {}
     stds = {}
@@ -613,7 +638,9 @@ def view_of_coefficients(
         stds[output] = np.sqrt(variance)
     second = None
     if others:
-        second = view_of_coefficients(outputs, inputs, features, {**posterior, **others}, **facts)
+        second = view_of_coefficients(
+            outputs, inputs, features, {**posterior, **others}, physics=physics, **facts
+        )
     rows = [
         (output, name, lag, value, std)
         for output in outputs
@@ -623,8 +650,20 @@ def view_of_coefficients(
     ]
     table = pd.DataFrame(rows, columns=["output", "signal", "lag", "value", "std"])
     table = table.set_index(["output", "signal", "lag"])
-    A, B = _matrices(outputs, inputs, features, equations)
-    return LinearView(outputs, inputs, coefficients=table, by_simulation=second, A=A, B=B, **facts)
+    if physics is None:
+        A, B = _matrices(outputs, inputs, features, equations)
+    else:
+        A, B = _matrices_in_series(outputs, inputs, features, equations, physics)
+    return LinearView(
+        outputs,
+        inputs,
+        coefficients=table,
+        simulated=signals,
+        by_simulation=second,
+        A=A,
+        B=B,
+        **facts,
+    )
 
 
 def _draw(generator: np.random.Generator, known: Coefficients, n_draws: int) -> Array:
@@ -649,14 +688,14 @@ def _largest_lags(
 
 
 def _check_number_of_poles(
-    outputs: tuple[str, ...], features: Mapping[str, tuple[tuple[str, int], ...]]
+    signals: tuple[str, ...], features: Mapping[str, tuple[tuple[str, int], ...]]
 ) -> None:
-    """Raise UserError for more poles than can be computed."""
-    n_output_lags, _ = _largest_lags(outputs, features)
-    if n_output_lags * len(outputs) > MAX_POLES:
+    """Raise UserError for more poles than can be computed, of outputs and simulated signals."""
+    n_lags, _ = _largest_lags(signals, features)
+    if n_lags * len(signals) > MAX_POLES:
         raise UserError(
-            f"linearize: the largest lag of {len(outputs)} outputs is {n_output_lags}, which makes "
-            f"{n_output_lags * len(outputs)} poles, expected at most {MAX_POLES}: identify a model "
+            f"linearize: the largest lag of {len(signals)} outputs is {n_lags}, which makes "
+            f"{n_lags * len(signals)} poles, expected at most {MAX_POLES}: identify a model "
             "with smaller lags, at a longer sampling time"
         )
 
@@ -679,4 +718,41 @@ def _matrices(
                 A[:, lag - 1, i, outputs.index(name)] = values
             else:
                 B[:, lag, i, inputs.index(name)] = values
+    return A, B
+
+
+def _matrices_in_series(
+    outputs: tuple[str, ...],
+    inputs: tuple[str, ...],
+    features: Mapping[str, tuple[tuple[str, int], ...]],
+    equations: Mapping[str, Array],
+    physics: LinearSignals,
+) -> tuple[Array, Array]:
+    """Return `LinearView.A` and `LinearView.B` of models and the physics among their features.
+
+    The rows and columns of the simulated signals s follow those of the outputs. A coefficient c of
+    a signal at the sample itself, ``c s[k]``, is that of the terms in the recursion of s[k].
+    """
+    m = len(outputs)
+    signals = (*outputs, *physics.names)
+    n_lags, n_input_lags = _largest_lags(signals, features)
+    n_lags = max(n_lags, 1)
+    n_input_lags = max(n_input_lags, len(physics.B) - 1)
+    d = len(equations[outputs[0]])
+    A = np.zeros((d, n_lags, len(signals), len(signals)))
+    B = np.zeros((d, n_input_lags + 1, len(signals), len(inputs)))
+    A[:, 0, m:, m:] = physics.A
+    for column, name in enumerate(physics.inputs):
+        B[:, : len(physics.B), m:, inputs.index(name)] = physics.B[:, :, column]
+    for i, output in enumerate(outputs):
+        for column, (name, lag) in enumerate(features[output]):
+            values = equations[output][:, column]
+            if name not in signals:
+                B[:, lag, i, inputs.index(name)] += values
+            elif lag > 0:
+                A[:, lag - 1, i, signals.index(name)] += values
+            else:
+                row = signals.index(name)
+                A[:, 0, i] += values[:, np.newaxis] * A[:, 0, row]
+                B[:, :, i] += values[:, np.newaxis, np.newaxis] * B[:, :, row]
     return A, B

@@ -41,6 +41,7 @@ from sysid.model.model_file import (
     to_variables,
 )
 from sysid.model.operating_point import linearize
+from sysid.model.simulated_signals import SimulatedSignals
 from sysid.narx.lags import Narx, own_lags_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -385,7 +386,11 @@ class Model:
         return np.asarray(self.mean(x) + phi @ self.gp.coefficients)
 
     def linearize(
-        self, at: Any = None, *, record: xr.Dataset | None = None
+        self,
+        at: Any = None,
+        *,
+        record: xr.Dataset | None = None,
+        physics: SimulatedSignals | None = None,
     ) -> LinearView | list[LinearView]:
         """Return the linear view of the model at an operating point: gains, poles, Bode plot.
 
@@ -405,6 +410,10 @@ class Model:
         record : xarray.Dataset, optional
             Record that a time refers to. It is also simulated, so that the bands contain what the
             errors of the simulation show (`LinearView.by_simulation`); this takes seconds.
+        physics : SimulatedSignals, optional
+            Physics beside the model (``experiments.plant.linear_physics.load_physics``), whose
+            signals are among the features. It is linearised, too, and becomes a part of the linear
+            system (`LinearView`). Without it these signals count as inputs.
 
         Raises
         ------
@@ -418,7 +427,7 @@ class Model:
             The point lies outside of the stored points, the model knows little there, or errors of
             one step and of the simulation show different responses; see `LinearView.notes`.
         """
-        return linearize([self], at, record=record)
+        return linearize([self], at, record=record, physics=physics)
 
     @property
     def linear_coefficients(self) -> LinearCoefficients:
@@ -973,10 +982,14 @@ class JointModel:
         return "".join(model._repr_html_() for model in self.models)
 
     def linearize(
-        self, at: Any = None, *, record: xr.Dataset | None = None
+        self,
+        at: Any = None,
+        *,
+        record: xr.Dataset | None = None,
+        physics: SimulatedSignals | None = None,
     ) -> LinearView | list[LinearView]:
         """Return the linear view of all outputs together; see `Model.linearize`."""
-        return linearize(self.models, at, record=record)
+        return linearize(self.models, at, record=record, physics=physics)
 
     @property
     def output_names(self) -> tuple[str, ...]:

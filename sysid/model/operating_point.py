@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from sysid.model.gradient import (
     weights_of,
 )
 from sysid.model.linear_view import Coefficients, LinearView, view_of_coefficients
+from sysid.model.simulated_signals import SimulatedSignals
 from sysid.model.simulation_estimate import SimulationEstimate, estimates_by_simulation
 from sysid.narx.lags import Target
 from sysid.narx.record import read_records
@@ -66,6 +68,8 @@ class Point(NamedTuple):
     regressors: tuple[Array, ...]  # (p,) of each model
     where: str
     values: Mapping[str, float]
+    #: of the inputs and signals of physics beside the models, about which it is linearised
+    of_physics: Mapping[str, float] = MappingProxyType({})
 
 
 def linearize(
@@ -77,6 +81,7 @@ def linearize(
     of_ranges: str = "the learned records",
     simulated: xr.Dataset | None = None,
     estimates: Estimates | None = None,
+    physics: SimulatedSignals | None = None,
 ) -> LinearView | list[LinearView]:
     """Return the linear view of models of one plant, one for each output; see `Model.linearize`.
 
@@ -95,14 +100,19 @@ def linearize(
         Record that is simulated for the bands; None: `record`, if it is given.
     estimates
         What `estimates_by_simulation` returns for this record, if it is known already.
+    physics
+        Simulation whose signals are among the features. It becomes a part of the linear system.
     """
     simulated = record if simulated is None else simulated
+    if physics is not None:
+        simulated = None if simulated is None else physics.add(simulated)
+        record = None if record is None else physics.add(record)
     with ExitStack() as stack:
         for model in models:
             stack.enter_context(model.gp.lock)
         if estimates is None and simulated is not None:
             estimates = estimates_by_simulation(models, simulated)
-        family = _Family(models, ranges or {}, of_ranges, estimates or {})
+        family = _Family(models, ranges or {}, of_ranges, estimates or {}, physics)
         points, is_single = family.points(at, record)
         views = [family.view(point) for point in points]
     for view in views:
@@ -134,8 +144,11 @@ class _Family:
         ranges: Ranges,
         of_ranges: str,
         estimates: Estimates,
+        physics: SimulatedSignals | None,
     ) -> None:
         self.models = tuple(models)
+        self.physics = physics
+        self.simulated = () if physics is None else physics.names
         self.estimates = estimates
         self.ranges = ranges
         self.of_ranges = of_ranges
@@ -145,8 +158,10 @@ class _Family:
             narx = model.narx
             names = [name for name, _ in narx.features]
             for name in (*narx.output_names, *narx.input_names):
-                if name in names and name not in self.outputs:
+                if name in names and name not in (*self.outputs, *self.simulated):
                     used[name] = None
+        if physics is not None:
+            used |= dict.fromkeys(physics.inputs)
         of_inputs = {name for model in models for name in model.narx.input_names}
         self.inputs = tuple(sorted(used, key=lambda name: name not in of_inputs))
         self.weights = [weights_of(model) for model in models]
@@ -248,7 +263,7 @@ class _Family:
                     f"{'is' if len(missing) == 1 else 'are'} missing"
                 )
             regressors.append(np.array([given[name] for name in names]))
-        return Point(tuple(regressors), "the given features", given)
+        return self._point_of_features(regressors, "the given features", given)
 
     def _at_regressor(self, values: ArrayLike) -> Point:
         """Return the point of a regressor (p,), if all models have the same features."""
@@ -267,11 +282,28 @@ class _Family:
             )
         x = vector(array, len(features), "linearize: at")
         names = _plain_names(self.models[0])
-        return Point(
-            tuple(x for _ in self.models),
-            "the given regressor",
-            dict(zip(names, x.tolist(), strict=True)),
-        )
+        values = dict(zip(names, x.tolist(), strict=True))
+        return self._point_of_features([x for _ in self.models], "the given regressor", values)
+
+    def _point_of_features(
+        self, regressors: Sequence[Array], where: str, values: Mapping[str, float]
+    ) -> Point:
+        """Return the point of the values of all features by their names.
+
+        Physics is linearised about its signals at the smallest lag that they have there.
+        """
+        of_physics = {}
+        if self.physics is not None:
+            features = [feature for model in self.models for feature in model.narx.features]
+            for name in (*self.physics.inputs, *self.simulated):
+                lags = [lag for signal, lag in features if signal == name]
+                if not lags:
+                    raise UserError(
+                        f"linearize: the physics needs a value of {name}, which is no feature: "
+                        "give the inputs of a steady state, or a time of a record"
+                    )
+                of_physics[name] = values[_plain_name(name, min(lags))]
+        return Point(tuple(regressors), where, values, of_physics)
 
     def _at_time(self, time: float, record: xr.Dataset | None) -> Point:
         """Return the point of the sample of a record at a time."""
@@ -280,7 +312,9 @@ class _Family:
                 f"linearize: a time ({time:g}) needs a record: linearize(at={time:g}, record=...); "
                 "for a steady state give the inputs by name"
             )
-        signals = tuple(dict.fromkeys(name for model in self.models for name in model.narx.signals))
+        of_physics = () if self.physics is None else (*self.physics.inputs, *self.simulated)
+        of_models = (name for model in self.models for name in model.narx.signals)
+        signals = tuple(dict.fromkeys((*of_models, *of_physics)))
         (read,) = read_records(record, signals)
         first = max(model.narx.max_lag for model in self.models)
         times = read.time
@@ -304,7 +338,9 @@ class _Family:
             x = np.array([filled[name][k - lag] for name, lag in model.narx.features])
             values |= dict(zip(_plain_names(model), x.tolist(), strict=True))
             regressors.append(x)
-        missing = [name for name, value in values.items() if not np.isfinite(value)]
+        at_sample = {name: float(filled[name][k]) for name in of_physics}
+        known = {**values, **at_sample}
+        missing = [name for name, value in known.items() if not np.isfinite(value)]
         if missing:
             raise UserError(
                 f"linearize: {', '.join(missing)} are missing at the time {time:g}: take another "
@@ -312,7 +348,8 @@ class _Family:
             )
         unit = "" if read.time_unit == "1" else f" {read.time_unit}"
         kind = "sample" if read.time_unit == "1" else "time"
-        return Point(tuple(regressors), f"{kind} {times[k]:g}{unit} of the record", values)
+        where = f"{kind} {times[k]:g}{unit} of the record"
+        return Point(tuple(regressors), where, values, at_sample)
 
     def _mean_inputs(self) -> dict[str, float]:
         """Return the means of the inputs in the samples of the training."""
@@ -325,12 +362,27 @@ class _Family:
                 ):
                     if signal == name:
                         of_lags.append(offset)
+            if not of_lags:
+                raise UserError(
+                    f"linearize: the mean of {name}, an input of the physics alone, is not known: "
+                    f"give the inputs {', '.join(self.inputs)} by name"
+                )
             means[name] = float(np.mean(of_lags))
         return means
 
     def _constant(self, values: Mapping[str, float], where: str) -> Point:
         """Return the point at which every signal is constant."""
-        return Point(tuple(self._regressors(values)), where, dict(values))
+        values = self._with_physics(values)
+        of_physics = {}
+        if self.physics is not None:
+            of_physics = {name: values[name] for name in (*self.physics.inputs, *self.simulated)}
+        return Point(tuple(self._regressors(values)), where, values, of_physics)
+
+    def _with_physics(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return constant signals with those of the physics at its steady state."""
+        if self.physics is None or all(name in values for name in self.simulated):
+            return dict(values)
+        return {**values, **self.physics.steady(values)}
 
     def _regressors(self, values: Mapping[str, float]) -> list[Array]:
         """Return the regressor (p,) of each model at constant signals."""
@@ -342,6 +394,8 @@ class _Family:
         """Return values of signals in words, such as "heat = 50 %"."""
         words = []
         for name, value in values.items():
+            if name in self.simulated:
+                continue
             unit = self.units.get(name, "")
             words.append(f"{name} = {value:.4g}" + (f" {unit}" if unit not in ("", "1") else ""))
         return ", ".join(words)
@@ -356,6 +410,7 @@ class _Family:
         ValueError
             There is none.
         """
+        inputs = self._with_physics(inputs)
         if len(self.models) == 1:
             outputs = self._steady_output(inputs)
         else:
@@ -511,7 +566,8 @@ class _Family:
     def view(self, point: Point) -> LinearView:
         """Return the linear view at a point, with notes on where the models know little."""
         outside = [f"{note}: the model extrapolates" for note in self._notes(point.regressors)]
-        notes = (*outside, *self._notes_of_knowledge(point))
+        of_physics = () if self.physics is None else self.physics.notes
+        notes = (*outside, *self._notes_of_knowledge(point), *of_physics)
         view = self._view(point, notes, with_posterior=True)
         if view.by_simulation is None:
             return view
@@ -557,6 +613,7 @@ class _Family:
             features,
             posterior,
             by_simulation,
+            physics=None if self.physics is None else self.physics.linear(point.of_physics),
             units=self.units,
             sampling_time=1.0 if dt is None else dt,
             time_unit="samples" if dt is None else "s",
@@ -661,7 +718,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def _plain_names(model: Differentiable) -> list[str]:
     """Return the names of the features, those of a linear part without that remark."""
-    return [f"{name}[k-{lag}]" if lag else f"{name}[k]" for name, lag in model.narx.features]
+    return [_plain_name(name, lag) for name, lag in model.narx.features]
+
+
+def _plain_name(name: str, lag: int) -> str:
+    """Return the name of a signal at a lag."""
+    return f"{name}[k-{lag}]" if lag else f"{name}[k]"
 
 
 def _ranges_of_points(model: Differentiable) -> dict[str, tuple[float, float]]:
