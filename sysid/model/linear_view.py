@@ -587,6 +587,19 @@ class Coefficients(NamedTuple):
     mean: Array  # (p,)
     root: Array  # R (p, r), R R' = covariance; without columns if the coefficients are certain
 
+    def padded(self, n: int) -> Coefficients:
+        """Return n coefficients: these, and zeros."""
+        more = n - len(self.mean)
+        return Coefficients(np.pad(self.mean, (0, more)), np.pad(self.root, ((0, more), (0, 0))))
+
+    def added(self, rows: list[int], mean: Array, root: Array, n: int) -> Coefficients:
+        """Return n coefficients: these, with an independent Gaussian addition to some rows."""
+        own = self.padded(n)
+        addition = np.zeros((n, root.shape[1]))
+        addition[rows] = root
+        own.mean[rows] += mean
+        return Coefficients(own.mean, np.hstack([own.root, addition]))
+
 
 def view_of_coefficients(
     outputs: tuple[str, ...],

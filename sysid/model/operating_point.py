@@ -24,6 +24,7 @@ from sysid.model.gradient import (
     weights_of,
 )
 from sysid.model.linear_view import Coefficients, LinearView, view_of_coefficients
+from sysid.model.local_error import Correction, local_correction
 from sysid.model.simulated_signals import SimulatedSignals
 from sysid.model.simulation_estimate import SimulationEstimate, estimates_by_simulation
 from sysid.narx.lags import Target
@@ -606,6 +607,17 @@ class _Family:
             by_simulation[output] = Coefficients(
                 mean + slopes @ estimate.change, np.hstack([slopes @ estimate.root, unknown])
             )
+            correction = self._correction(
+                model, estimate, x, features[output], by_simulation[output].mean
+            )
+            if correction is not None:
+                own |= dict.fromkeys(correction.features)
+                features[output] = tuple(own)
+                posterior[output] = posterior[output].padded(len(own))
+                rows = [features[output].index(feature) for feature in correction.features]
+                by_simulation[output] = by_simulation[output].added(
+                    rows, correction.mean, correction.root, len(own)
+                )
         dt = self.models[0].origin.sampling_time
         return view_of_coefficients(
             self.outputs,
@@ -621,6 +633,24 @@ class _Family:
             point=point.values,
             notes=notes,
         )
+
+    def _correction(
+        self,
+        model: Differentiable,
+        estimate: SimulationEstimate,
+        x: Array,
+        features: Sequence[tuple[str, int]],
+        coefficients: Array,
+    ) -> Correction | None:
+        """Return the correction of the inputs' coefficients (p,) near a regressor (p,)."""
+        first_lags: dict[str, int] = {}
+        feedback = np.zeros(max(lag for _, lag in features))
+        for (name, lag), coefficient in zip(features, coefficients, strict=True):
+            if name == model.narx.target:
+                feedback[lag - 1] += coefficient
+            elif name in self.inputs and name in estimate.simulated.inputs:
+                first_lags[name] = min(lag, first_lags.get(name, lag))
+        return local_correction(estimate.simulated, first_lags, x, feedback)
 
     def _notes(self, regressors: Sequence[Array]) -> list[str]:
         """Return which signals lie outside of the data, and how far; nan is not compared."""

@@ -10,6 +10,7 @@ import xarray as xr
 
 from sysid.arrays import Array
 from sysid.model.gradient import Differentiable, gradient_of, weights_of
+from sysid.model.local_error import SimulatedErrors
 from sysid.narx.lags import Target
 from sysid.narx.record import Record, read_records
 
@@ -17,8 +18,13 @@ from sysid.narx.record import Record, read_records
 MAX_SAMPLES_OF_ESTIMATE = 4000
 #: with fewer samples than this there is no estimate
 MIN_SAMPLES_OF_ESTIMATE = 100
-#: steps of the Gauss-Newton method, at most
-MAX_STEPS = 2
+#: steps of the Gauss-Newton method, at most; with more, the linearisation about weights close to an
+#: integrator makes bands too wide
+MAX_STEPS = 3
+#: the method has converged if a step lowers the criterion by less than this fraction
+LEAST_DECREASE = 0.003
+#: rows at which derivatives of all functions are in memory at a time
+SLOPE_BLOCK = 200
 #: shortest step, as a fraction of the full one
 LEAST_STEP_FRACTION = 0.1
 #: parts of the simulation whose sums of scores show the covariance of coloured errors
@@ -32,6 +38,7 @@ class SimulationEstimate(NamedTuple):
 
     change: Array  # (q,) estimate minus posterior mean of the model
     root: Array  # R (q, r), R R' = covariance of the estimate
+    simulated: SimulatedErrors  # with these weights
 
 
 def estimates_by_simulation(
@@ -52,11 +59,13 @@ def estimate_by_simulation(model: Differentiable, record: xr.Dataset) -> Simulat
 
         H = J'J / s^2 + I,   w <- w + H^-1 (J'r / s^2 - w)
 
+    J is that of the simulation with the present weights. With the J of the first simulation in all
+    steps, the estimate stays biased where the function is nonlinear.
+
     Disturbances of the plant colour r. Therefore the covariance is ``H^-1 (B B' + I) H^-1``: the
     columns of B are sums of the scores ``J_k r_k / s^2`` over blocks of samples, within which r may
     be correlated (a sandwich covariance by blocks; White, Econometrica 50, 1982; Newey and West,
-    Econometrica 55, 1987). J is that of the model's own simulation in all steps. Other outputs
-    among the lags are measured ones.
+    Econometrica 55, 1987). Other outputs among the lags are measured ones.
 
     Parameters
     ----------
@@ -74,36 +83,40 @@ def estimate_by_simulation(model: Differentiable, record: xr.Dataset) -> Simulat
     if simulation is None:
         return None
     weights = model.gp.whitened_mean
-    first = simulation.run(weights)
-    if first is None or not 0 < np.mean(first.errors**2) <= np.var(simulation.measured):
+    run = simulation.run(weights)
+    if run is None or not 0 < np.mean(run.errors**2) <= np.var(simulation.measured):
         return None
-    J = simulation.sensitivities(first.regressors)
     identity = np.eye(len(weights))
-    errors = first.errors
     estimate = weights
+    J = simulation.sensitivities(run.regressors, estimate)
     for _ in range(MAX_STEPS):
-        noise_variance = np.mean(errors**2)
+        noise_variance = np.mean(run.errors**2)
+        known = len(run.errors) + estimate @ estimate
         H = J.T @ J / noise_variance + identity
-        step = np.linalg.solve(H, J.T @ errors / noise_variance - estimate)
-        tried = _search(simulation, estimate, step, errors)
+        step = np.linalg.solve(H, J.T @ run.errors / noise_variance - estimate)
+        tried = _search(simulation, estimate, step, run.errors)
         if tried is None:
             break
-        estimate, errors = tried
-    noise_variance = np.mean(errors**2)
+        estimate, run, criterion = tried
+        J = simulation.sensitivities(run.regressors, estimate)
+        if known - criterion < LEAST_DECREASE * known:
+            break
+    noise_variance = np.mean(run.errors**2)
     H = J.T @ J / noise_variance + identity
-    scores = J * (errors / noise_variance)[:, None]
+    scores = J * (run.errors / noise_variance)[:, None]
     blocks = np.array_split(scores, N_SCORE_BLOCKS)
     sums = np.array([block.sum(axis=0) for block in blocks]).T
     root = np.linalg.solve(H, np.hstack([sums, identity]))
-    return SimulationEstimate(estimate - weights, root)
+    simulated = SimulatedErrors(run.errors, run.regressors, simulation.inputs)
+    return SimulationEstimate(estimate - weights, root, simulated)
 
 
 def _search(
     simulation: _Simulation, weights: Array, step: Array, errors: Array
-) -> tuple[Array, Array] | None:
-    """Return weights (q,) with a smaller criterion, and their errors (n,); None: there are none.
+) -> tuple[Array, _Run, float] | None:
+    """Return weights (q,) with a smaller criterion, their simulation, and the criterion.
 
-    The step is halved until the simulation improves.
+    The step is halved until the simulation improves. None: it does not.
     """
     noise_variance = np.mean(errors**2)
     known = len(errors) + weights @ weights
@@ -112,9 +125,9 @@ def _search(
         tried = weights + fraction * step
         run = simulation.run(tried)
         if run is not None:
-            criterion = run.errors @ run.errors / noise_variance + tried @ tried
+            criterion = float(run.errors @ run.errors / noise_variance + tried @ tried)
             if criterion < known:
-                return tried, run.errors
+                return tried, run, criterion
         fraction /= 2
     return None
 
@@ -134,6 +147,7 @@ class _Simulation:
         self.model = model
         self.n_past = narx.max_lag
         self.output = signals[narx.target]
+        self.inputs = {name: signals[name] for name in narx.signals if name != narx.target}
         self.measured = self.output[self.n_past :]
         n = len(self.measured)
         columns = [
@@ -181,15 +195,14 @@ class _Simulation:
             output[now] = np.clip(value, *model.limits)
         return _Run(self.measured - output[self.n_past :], regressors)
 
-    def sensitivities(self, regressors: Array) -> Array:
-        """Return ``J = dy/dw`` (n, q) of the simulated output at its regressors (n, p).
+    def sensitivities(self, regressors: Array, weights: Array) -> Array:
+        """Return ``J = dy/dw`` (n, q) of a simulation with weights (q,) at its regressors (n, p).
 
         ``J[k] = phi[k] + sum_l a_l[k] J[k-l]`` with the derivatives a_l of the model by its lags.
-
         """
         model = self.model
         phi = model.gp.whitened_functions(model.scaling.transform(regressors)).T
-        slopes = gradient_of(model, weights_of(model), regressors)
+        slopes = self._slopes(regressors, weights)
         n = len(regressors)
         n_lags = max(int(self.own_lags.max()), 1)
         of_lags = np.zeros((n, n_lags))
@@ -202,6 +215,20 @@ class _Simulation:
         for k in range(n):
             J[n_lags + k] = phi[k] + of_lags[k, lags - 1] @ J[n_lags + k - lags]
         return J[n_lags:]
+
+    def _slopes(self, regressors: Array, weights: Array) -> Array:
+        """Return the derivatives (n, p) of the function with weights (q,) by the features."""
+        model = self.model
+        slopes = gradient_of(model, weights_of(model), regressors)
+        change = weights - model.gp.whitened_mean
+        if not change.any():
+            return slopes
+        to_features = model.scaling.linear_part()
+        for first in range(0, len(regressors), SLOPE_BLOCK):
+            rows = slice(first, first + SLOPE_BLOCK)
+            of_functions = model.gp.whitened_slopes(model.scaling.transform(regressors[rows]))
+            slopes[rows] += np.einsum("nqp,q->np", of_functions, change) @ to_features
+        return slopes
 
 
 def _longest_complete_part(record: Record) -> slice:

@@ -67,19 +67,23 @@ def simulate_naively(model, record, weights):
     return (y - simulated)[1:]
 
 
-def estimate_naively(model, record):
-    """Return weights and their covariance by the docstring, with J by finite differences."""
-    start = model.gp.whitened_mean
-    identity = np.eye(len(start))
+def differentiate_naively(model, record, weights):
+    """Return the derivatives (n, q) of the simulated output by the weights, by differences."""
     size = 1e-4
     columns = []
-    for direction in identity:
-        above = simulate_naively(model, record, start + size * direction)
-        below = simulate_naively(model, record, start - size * direction)
+    for direction in np.eye(len(weights)):
+        above = simulate_naively(model, record, weights + size * direction)
+        below = simulate_naively(model, record, weights - size * direction)
         columns.append((below - above) / (2 * size))
-    J = np.array(columns).T
-    weights = start
+    return np.array(columns).T
+
+
+def estimate_naively(model, record):
+    """Return weights and their covariance by the docstring, with J by finite differences."""
+    weights = model.gp.whitened_mean
+    identity = np.eye(len(weights))
     errors = simulate_naively(model, record, weights)
+    J = differentiate_naively(model, record, weights)
     for _ in range(simulation_estimate.MAX_STEPS):
         s2 = np.mean(errors**2)
         step = np.linalg.solve(J.T @ J / s2 + identity, J.T @ errors / s2 - weights)
@@ -87,11 +91,15 @@ def estimate_naively(model, record):
         for fraction in (1.0, 0.5, 0.25, 0.125):
             tried = weights + fraction * step
             new = simulate_naively(model, record, tried)
-            if new @ new / s2 + tried @ tried < known:
+            criterion = new @ new / s2 + tried @ tried
+            if criterion < known:
                 weights = tried
                 errors = new
                 break
         else:
+            break
+        J = differentiate_naively(model, record, weights)
+        if known - criterion < simulation_estimate.LEAST_DECREASE * known:
             break
     s2 = np.mean(errors**2)
     inverse = np.linalg.inv(J.T @ J / s2 + identity)
