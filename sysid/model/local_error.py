@@ -13,7 +13,7 @@ from sysid.arrays import Array
 
 #: a sample counts ``exp(-d^2 / (2 LOCAL_WIDTH^2))`` at the distance d from the operating point, the
 #: root of the mean square over the features, each in its standard deviations
-LOCAL_WIDTH = 0.7
+LOCAL_WIDTH = 0.5
 #: lags of each input whose coefficients are corrected, from its smallest one in the model
 N_CORRECTED_LAGS = 16
 #: order of the autoregressive filter that makes the errors white
