@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 
 from sysid.arrays import Array
@@ -156,7 +155,7 @@ def _whitened(errors: Array, responses: Array) -> tuple[Array, Array]:
     return lfilter(whitening, [1.0], errors), lfilter(whitening, [1.0], responses, axis=0)
 
 
-def _decaying_root(decay: float) -> NDArray[np.float64]:
+def _decaying_root(decay: float) -> Array:
     """Return a root of the prior covariance ``d^max(i, j)`` of consecutive coefficients."""
     lags = np.arange(N_CORRECTED_LAGS)
-    return np.linalg.cholesky(decay ** np.maximum.outer(lags, lags).astype(np.float64))
+    return np.asarray(np.linalg.cholesky(decay ** np.maximum.outer(lags, lags).astype(float)))

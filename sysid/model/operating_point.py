@@ -283,8 +283,8 @@ class _Family:
             )
         x = vector(array, len(features), "linearize: at")
         names = _plain_names(self.models[0])
-        values = dict(zip(names, x.tolist(), strict=True))
-        return self._point_of_features([x for _ in self.models], "the given regressor", values)
+        by_name = dict(zip(names, x.tolist(), strict=True))
+        return self._point_of_features([x for _ in self.models], "the given regressor", by_name)
 
     def _point_of_features(
         self, regressors: Sequence[Array], where: str, values: Mapping[str, float]

@@ -175,7 +175,7 @@ def test_beside_the_right_equations_the_view_is_their_linearisation():
 
 
 @pytest.mark.parametrize(
-    "wrong", [("pump_gain", 0.9), ("lower_outflow", 0.9), ("upper_outflow", 1.2)]
+    "wrong", [("pump_gain", 0.9), ("lower_outflow", 0.9), ("upper_outflow", 1.1)]
 )
 def test_beside_wrong_equations_the_model_learns_the_rest(wrong):
     name, factor = wrong
