@@ -6,7 +6,7 @@ training makes a model from them, and from then on a `Learner` predicts and lear
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
@@ -1243,7 +1243,9 @@ class Identification(Exclusive):
             self._phase.skip()
 
     @exclusive
-    def ahead(self, inputs: ArrayLike | int, window: LagWindow) -> pd.DataFrame:
+    def ahead(
+        self, inputs: ArrayLike | Mapping[str, ArrayLike] | int, window: LagWindow
+    ) -> pd.DataFrame:
         """Predict the coming samples from the last ones of a loop of your own; learn nothing.
 
         What is taken for wrong among the last samples is replaced (`replaced`).

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
 
 from sysid.arrays import as_number, is_number, real_numbers
 from sysid.beside import one_blas_thread
@@ -80,6 +79,7 @@ from sysid.narx.record import TIME_TOLERANCE, read_records
 from sysid.progress_display import doing, shows_progress
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
+from sysid.simulation.look_ahead import ComingInputs
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.residual_advice import advise
@@ -1254,14 +1254,14 @@ class IdentifiedModel:
         with self.lock:
             self._loop.reset()
 
-    def ahead(self, inputs: ArrayLike | int) -> pd.DataFrame:
+    def ahead(self, inputs: ComingInputs) -> pd.DataFrame:
         """Predict the coming samples of a running plant from its last samples (`step`).
 
         Parameters
         ----------
-        inputs : (n, n_u) or (n,) or int
-            Inputs of the coming n samples in the order of `recordings`; of a plant without inputs
-            the number n.
+        inputs : (n, n_u) or (n,), mapping, or int
+            Inputs of the coming n samples in the order of `recordings`, or by name (a mapping or a
+            table); of a plant without inputs the number n.
 
         Returns
         -------

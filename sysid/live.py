@@ -152,7 +152,9 @@ class LiveLoop:
         self._past_inputs = _appended(self._past_inputs, [*applied.values()], self._n_lags)
         return reports
 
-    def ahead(self, inputs: ArrayLike | int, sampling_time: float) -> pd.DataFrame:
+    def ahead(
+        self, inputs: ArrayLike | Mapping[str, ArrayLike] | int, sampling_time: float
+    ) -> pd.DataFrame:
         """Predict the coming samples from the last ones and the inputs to come.
 
         See `sysid.identified.IdentifiedModel.ahead`.

@@ -448,7 +448,7 @@ class Model:
 
     def ahead(
         self,
-        inputs: ArrayLike | int,
+        inputs: ArrayLike | Mapping[str, ArrayLike] | int,
         past_outputs: ArrayLike,
         past_inputs: ArrayLike | None = None,
     ) -> pd.DataFrame:
@@ -954,9 +954,9 @@ class JointModel:
         targets = [model.narx.target for model in models]
         if sorted(targets) != sorted(outputs):
             raise UserError(
-                f"JointModel: to feed the outputs {list(outputs)} back, expected one model for "
-                f"each, got models of {targets}; identify the others with the same lags, or leave "
-                "them out of the regressors"
+                f"JointModel: expected one model for each output among the lags, {list(outputs)}, "
+                f"got models of {targets}; identify all outputs with the same lags, or leave the "
+                "others out of the regressors"
             )
         first = _shared_facts(models[0])
         for model in models:
@@ -1013,7 +1013,7 @@ class JointModel:
 
     def ahead(
         self,
-        inputs: ArrayLike | int,
+        inputs: ArrayLike | Mapping[str, ArrayLike] | int,
         past_outputs: ArrayLike,
         past_inputs: ArrayLike | None = None,
     ) -> pd.DataFrame:

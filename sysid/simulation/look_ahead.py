@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,13 @@ from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, Propagation
 from sysid.simulation.validation import Z_95
 
+#: inputs of coming samples: an array, a mapping or a table by name, or their number
+ComingInputs: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | int"
+
 
 def look_ahead(
     model: Model | JointModel,
-    inputs: ArrayLike | int,
+    inputs: ComingInputs,
     past_outputs: ArrayLike,
     past_inputs: ArrayLike | None = None,
     *,
@@ -34,9 +38,9 @@ def look_ahead(
     Parameters
     ----------
     model : Model or JointModel
-    inputs : (n, n_u) or (n,) or int
-        Inputs of the coming n samples in the order of ``narx.input_names``; of a model without
-        inputs the number n.
+    inputs : (n, n_u) or (n,), mapping, or int
+        Inputs of the coming n samples in the order of ``narx.input_names``, or by name (a mapping
+        or a table); of a model without inputs the number n.
     past_outputs : (k, m) or (k,)
         The last outputs in the order of ``narx.output_names``, the newest last; at least as many
         as the longest lag.
@@ -122,12 +126,13 @@ def table_of_bands(
     return pd.DataFrame(table, index=pd.Index(times, name="time"))
 
 
-def read_coming_inputs(inputs: ArrayLike | int, names: Sequence[str]) -> Array:
+def read_coming_inputs(inputs: ComingInputs, names: Sequence[str]) -> Array:
     """Return the inputs of the coming samples (n, n_u); of a plant without inputs the number n."""
     n_inputs = len(names)
     if not n_inputs:
         _check_number_of_samples(inputs)
         return np.empty((int(inputs), 0))  # type: ignore[arg-type]
+    inputs = _in_order(inputs, names)
     coming = real_numbers(inputs, "ahead: inputs")
     if coming.ndim == 1 and n_inputs == 1:
         coming = coming[:, None]
@@ -139,6 +144,29 @@ def read_coming_inputs(inputs: ArrayLike | int, names: Sequence[str]) -> Array:
     if not np.isfinite(coming).all():
         raise UserError("ahead: expected finite inputs of the coming samples")
     return coming
+
+
+def _in_order(inputs: ComingInputs, names: Sequence[str]) -> ArrayLike | int:
+    """Return coming inputs that are given by name as an array (n, n_u); others as they are."""
+    if isinstance(inputs, pd.DataFrame):
+        if not all(isinstance(name, str) for name in inputs.columns):
+            return inputs
+        given = list(inputs.columns)
+    elif isinstance(inputs, Mapping):
+        given = [str(name) for name in inputs]
+    else:
+        return inputs
+    if sorted(given) != sorted(names):
+        raise UserError(
+            f"ahead: expected the inputs {list(names)} of the coming samples, got {given}"
+        )
+    columns = [np.atleast_1d(real_numbers(inputs[name], f"ahead: {name}")) for name in names]
+    lengths = {name: len(column) for name, column in zip(names, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise UserError(
+            f"ahead: expected as many coming samples of every input, got the lengths {lengths}"
+        )
+    return np.stack(columns, axis=1)
 
 
 def _read_past(values: ArrayLike | None, names: Sequence[str], what: str) -> Array:

@@ -277,7 +277,7 @@ def test_outputs_of_one_plant_step_together():
     alone = replace(found[0])
     found = replace(found[0], identifications=found[0].identifications | found[1].identifications)
     assert set(alone.step(a=a[99], b=b[99], u=u[99])) == set()
-    with pytest.raises(ValueError, match="one model for each, got models of"):
+    with pytest.raises(ValueError, match="one model for each output among the lags"):
         alone.ahead(u[100:105])
     reports = {}
     for k in range(100, 120):
@@ -323,6 +323,8 @@ def test_a_step_that_is_not_one_sample_is_refused(arguments, named, message, liv
         pytest.param(np.zeros(3), "heat', 'flow'.*got shape", id="one input of two"),
         pytest.param(np.zeros((0, 2)), "coming samples", id="nothing"),
         pytest.param([[0.0, np.nan]], "finite inputs", id="missing"),
+        pytest.param({"heat": [1.0]}, r"'heat', 'flow'.*got \['heat'\]", id="one name of two"),
+        pytest.param({"heat": [1.0], "flow": [1.0, 2.0]}, "lengths.*'flow': 2", id="lengths"),
     ],
 )
 def test_a_look_ahead_needs_all_coming_inputs(inputs, message, live, run):
@@ -330,6 +332,18 @@ def test_a_look_ahead_needs_all_coming_inputs(inputs, message, live, run):
         live.step(**sample)
     with pytest.raises(ValueError, match=message):
         live.ahead(inputs)
+
+
+def test_coming_inputs_are_given_by_name_in_any_order(live, run):
+    for sample in run[:30]:
+        live.step(**sample)
+    coming = np.array([[50.0, 3.0], [60.0, 4.0], [40.0, 5.0]])
+    expected = live.ahead(coming)
+    by_name = {"flow": coming[:, 1], "heat": coming[:, 0]}
+    for named in (by_name, pd.DataFrame(by_name)):
+        pd.testing.assert_frame_equal(live.ahead(named), expected)
+    unnamed = pd.DataFrame(coming)
+    pd.testing.assert_frame_equal(live.ahead(unnamed), expected)
 
 
 def test_a_look_ahead_needs_the_lags(live, run):
