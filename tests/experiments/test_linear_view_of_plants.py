@@ -47,8 +47,8 @@ class PlantCase(NamedTuple):
 
 PLANTS = {
     "Silverbox": PlantCase(("system=silverbox",), 0.88),
-    "Wiener-Hammerstein": PlantCase(("system=wiener_hammerstein",), 0.6),
-    "tanks": PlantCase(TANKS, 0.65, shares_lags=False),
+    "Wiener-Hammerstein": PlantCase(("system=wiener_hammerstein",), 0.88),
+    "tanks": PlantCase(TANKS, 0.7, shares_lags=False),
     "building": PlantCase(BUILDING, 0.88),
     "heater at 0.5 s": PlantCase(("system=heater",), 0.88),
     "heater at 5 s": PlantCase(
