@@ -932,15 +932,19 @@ def _free_run_grid(max_order: int, *, has_inputs: bool) -> list[LagNumbers]:
 def _equal_in_free_run(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the candidates whose error in free run counts as equal to that of the first.
 
-    The error is the smaller one of the first candidate's model and linear model. Only errors that
-    were measured in the same way, on as many parts, are compared. If the first candidate has no
-    error, because nothing could be trained, it is the only one.
+    The error is that of the first candidate's model or linear model: of the one with more held-out
+    parts, since the other was behind after fewer, and of the better one if both have as many. Only
+    errors that were measured in the same way, on as many parts, are compared. If the first
+    candidate has no error, because nothing could be trained, it is the only one.
     """
     best = tried[0]
     estimators = [name for name in ("model", "linear") if best.get(name) is not None]
     if not estimators:
         return [best]
-    estimator = min(estimators, key=lambda name: best[name])
+    estimator = min(
+        estimators,
+        key=lambda name: (best[f"{name}_quick"], -best[f"{name}_parts"], best[name]),
+    )
     limit = MAX_EQUAL_ERROR_RATIO * best[estimator]
     equal = []
     for row in tried:

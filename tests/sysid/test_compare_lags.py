@@ -316,3 +316,17 @@ def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
     assert choice.criterion == "free_run"
     assert choice.narx.feature_names[-1] == "u[k-1]"
     assert "y 1 to 1" in str(choice)
+
+
+def test_an_error_on_fewer_parts_does_not_decide_about_the_lags():
+    """The linear model of the winner was behind after one part, on which its error is smaller."""
+
+    def row(n_lags, linear, model, model_parts):
+        errors = {"linear": linear, "linear_parts": 1, "linear_quick": True}
+        errors |= {"model": model, "model_parts": model_parts, "model_quick": False}
+        return {"na": n_lags, "nb": n_lags, "nk": 1} | errors
+
+    winner = row(10, linear=0.49, model=0.51, model_parts=5)
+    equal = row(9, linear=0.55, model=0.512, model_parts=5)
+    given_up = row(2, linear=0.49, model=0.77, model_parts=3)
+    assert lag_choice._equal_in_free_run([winner, equal, given_up]) == [winner, equal]
