@@ -23,7 +23,7 @@ from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, Jumps, UpdateReport
 from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
@@ -622,18 +622,20 @@ class Learner:
         if opening is not None and not opening.is_over:
             max_rows = min(max_rows, opening.row_of_decision(len(record)) - begin)
         was_open = self.model.gp.gate_is_open
-        planned, is_held_back = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
+        planned = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
         learned = self.model.update_many(
-            mended.x[planned],
-            mended.y[planned],
+            mended.x[planned.rows],
+            mended.y[planned.rows],
             until_outlier=True,
-            withhold=is_held_back,
-            record=record[planned],
+            withhold=planned.is_held_back,
+            record=record[planned.rows],
+            jumps=planned.jumps,
         )
         piece = slice(begin, begin + len(learned))
         if adaptation is not None:
             measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
-            adaptation.observe(mended.x[piece], mended.y[piece], learned, measured)
+            watched = learned if planned.jumps is None else _as_held_back(learned, planned.jumps)
+            adaptation.observe(mended.x[piece], mended.y[piece], watched, measured)
         if opening is not None and opening.is_over and opening.next_row <= piece.stop:
             outliers.opening = None  # a row of the piece has decided
         has_outlier = bool(record["outlier"][piece.stop - 1])
@@ -643,7 +645,9 @@ class Learner:
         gate_is_open = self.model.gp.gate_is_open
         if has_outlier and gate_is_open and not was_open and outliers.opening is None:
             self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
-        outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
+        outliers.take_record(
+            piece, learned, is_held_back=planned.is_held_back, gate_is_open=gate_is_open
+        )
         return piece.stop
 
     def _open_gate(self, row: int, mean: float) -> None:
@@ -801,6 +805,18 @@ class Learner:
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
+
+
+def _as_held_back(record: np.ndarray, jumps: Jumps) -> np.ndarray:
+    """Return the record (n,) as if the samples with jumps had been held back.
+
+    An adaptation takes samples when they are predicted, and does not know whether a sample that is
+    held back is stored later. It must not matter to it whether the next row was known already.
+    """
+    seen_later = jumps.samples[jumps.is_learned]
+    watched = record.copy()
+    watched["accepted"][seen_later] = False
+    return watched
 
 
 def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:

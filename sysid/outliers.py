@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, Jumps, UpdateReport
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -546,6 +546,14 @@ class Opening:
         self.errors = self.errors | {(mended.target, row): error}
 
 
+class Piece(NamedTuple):
+    """Rows that are predicted together."""
+
+    rows: slice
+    is_held_back: bool = False  # whether it is one row, which is not learned before the next one
+    jumps: Jumps | None = None  # of other signals; the record ends before one that is held back
+
+
 class OutlierHandling:
     """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
@@ -590,7 +598,10 @@ class OutlierHandling:
         self.n_mended = n_mended
         self._features = narx.features
         self._has_gate = has_gate
+        #: rows where another signal jumps, rising; the number of rows at the end
         self._jumps: list[int] = []
+        #: other signals that may be wrong at such a row, each with the value before the jump
+        self._values_before: dict[int, dict[str, float]] = {}
         #: largest change of a column at which a sample is not held back
         self._jump_limits: dict[int, float] = {}
         self._limit_jumps(scaling)
@@ -615,8 +626,7 @@ class OutlierHandling:
         self.opening = None
         self.mended.set_errors(row, {})
         self._limit_jumps(scaling)
-        self._jumps = self.mended.find_jumps(self._jump_limits)
-        self._jumps.append(len(self.mended.y))
+        self._find_jumps()
 
     def undo(self, scaling: AffineMap, row: int) -> None:
         """Continue with the model from before the opening, whose errors are replaced from `row` on.
@@ -631,7 +641,24 @@ class OutlierHandling:
         self.suspect = None
         self.mended.set_errors(row, errors)
         self._limit_jumps(scaling)
-        self._jumps = [*self.mended.find_jumps(self._jump_limits), len(self.mended.y)]
+        self._find_jumps()
+
+    def _find_jumps(self) -> None:
+        """Find the rows of the block where another signal jumps, and what may be wrong there."""
+        mended = self.mended
+        n_rows = len(mended.y)
+        jumps = mended.find_jumps(self._jump_limits)
+        self._jumps = [*jumps, n_rows]
+        self._values_before = {row: {} for row in jumps}
+        if n_rows < 2 or not jumps:
+            return
+        rows = np.array(jumps[:-1] if jumps[-1] == n_rows - 1 else jumps, dtype=int)
+        for name, column in mended.newest.items():
+            values = mended.measured_regressors[:, column]
+            before = np.where(rows > 0, values[rows - 1], mended.last[column])
+            is_reversed = is_closer(values[rows + 1], before, values[rows])
+            for i in np.flatnonzero(is_reversed & mended.follows[rows + 1]).tolist():
+                self._values_before[int(rows[i])][name] = before[i]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`.
@@ -647,19 +674,73 @@ class OutlierHandling:
         self.mended.begin(x, y, follows)
         if self.opening is not None:
             self.opening.begin_block()
-        self._jumps = self.mended.find_jumps(self._jump_limits)
-        self._jumps.append(len(y))  # the end of the block ends the last piece
+        self._find_jumps()
 
-    def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> tuple[slice, bool]:
-        """Return the rows from `begin` on to predict together, and whether they are held back.
+    def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> Piece:
+        """Return the rows from `begin` on to predict together.
 
-        A row that is held back is a piece of its own.
+        A row that is held back is a piece of its own. If the row after a jump is known already, the
+        jump is held back only if it may be wrong.
         """
+        n_rows = len(self.mended.y)
         first = begin + 1 if gate_is_open else begin  # an open gate lets this row pass
-        jump = self._jumps[bisect_left(self._jumps, first)]
-        if jump == begin:
-            return slice(begin, begin + 1), True
-        return slice(begin, min(begin + max_rows, jump)), False
+        position = bisect_left(self._jumps, first)
+        jump = self._jumps[position]
+        if jump == begin and not self._is_harmless(begin):
+            return Piece(slice(begin, begin + 1), is_held_back=True)
+        end = min(begin + max_rows, n_rows)
+        if jump >= end:
+            return Piece(slice(begin, end))
+        if not self._tells_jumps:
+            return Piece(slice(begin, jump))
+        in_piece = self._jumps[position : bisect_left(self._jumps, end)]
+        if in_piece[-1] == n_rows - 1:  # no row shows whether the last one is wrong
+            end = in_piece.pop()
+        return Piece(slice(begin, end), jumps=self._jumps_of(in_piece, begin))
+
+    @property
+    def _tells_jumps(self) -> bool:
+        """Whether the measured rows tell which jumps may be wrong.
+
+        They do if no value of them is replaced, and if the model stays: a sample that is held back
+        when the plant of before returns stays so.
+        """
+        if self.opening is not None and not self.opening.is_over:
+            return False
+        return all(name == self.mended.target for name, _ in self.mended.errors)
+
+    def _is_harmless(self, row: int) -> bool:
+        """Return whether the row after a jump is known, and no signal may be wrong."""
+        has_next = row < len(self.mended.y) - 1
+        return has_next and self._tells_jumps and not self._values_before[row]
+
+    def _jumps_of(self, rows: list[int], begin: int) -> Jumps | None:
+        """Return what may be wrong at these rows, counted from the first row of their piece."""
+        if not rows:
+            return None
+        mended = self.mended
+        samples = []
+        may_be_wrong = []
+        regressors = []
+        for row in rows:
+            for name, before in self._values_before[row].items():
+                regressor = mended.x[row].copy()
+                regressor[mended.columns_of_newest(name)] = before
+                samples.append(row - begin)
+                may_be_wrong.append(True)
+                regressors.append(regressor)
+            if not self._values_before[row]:
+                samples.append(row - begin)
+                may_be_wrong.append(False)
+                regressors.append(mended.x[row])
+        n = len(samples)
+        return Jumps(
+            np.array(samples),
+            np.array(may_be_wrong),
+            np.array(regressors),
+            np.zeros(n),
+            np.zeros(n, dtype=bool),
+        )
 
     def take_record(
         self,
@@ -859,8 +940,7 @@ class OutlierHandling:
             value = x[column]
             before = suspect.before[column]
             after = mended.x[row, column]
-            is_reversed = abs(after - before) < abs(after - value)
-            if not is_reversed:
+            if not is_closer(after, before, value):
                 continue
             measured_and_mended = np.array([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
@@ -1015,6 +1095,11 @@ def is_refuted(error: float, next_errors: np.ndarray, next_variances: np.ndarray
     expected_square = error_if_wrong**2 + float(next_variances[0])
     largest_error = max(abs(error), abs(error_if_right))
     return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+
+
+def is_closer(value: Any, first: Any, second: Any) -> Any:
+    """Return whether a value is closer to the first than to the second of two others."""
+    return abs(value - first) < abs(value - second)
 
 
 def is_close(expected_square: float, error: float) -> bool:

@@ -14,7 +14,7 @@ from sysid.arrays import check_instances, check_whole, matrix, member, rows, vec
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp import dictionary
-from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Rules, UpdateReport
+from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Jumps, Rules, UpdateReport
 from sysid.gp.factors import (
     carry_over,
     factorise,
@@ -1025,6 +1025,7 @@ class OnlineGP(Exclusive):
         until_outlier: bool = False,
         is_predicted: bool = False,
         record: np.ndarray | None = None,
+        jumps: Jumps | None = None,
     ) -> np.ndarray:
         """Do what `update_many` does, for arrays whose shapes were checked.
 
@@ -1032,7 +1033,8 @@ class OnlineGP(Exclusive):
         mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
         record ends with the first outlier, and the samples after it are not processed. With
         `is_predicted` the first sample has been predicted before, and is now learned after all. The
-        record is written to the rows of `record` (n,), or to new ones.
+        record is written to the rows of `record` (n,), or to new ones. With `jumps` it ends before
+        a jump that may be wrong and would explain its sample (`dictionary.learn_past_jumps`).
         """
         if record is None:
             record = np.zeros(len(x), dtype=RECORD_DTYPE)
@@ -1042,7 +1044,14 @@ class OnlineGP(Exclusive):
                 if done == 0:
                     self.check_samples(x, y, prior_mean)
                 self._forget()
-            done = dictionary.learn(self._rules, self._state, x, y, prior_mean, done, record)
+            begin = done
+            samples = (x, y, prior_mean, begin, record)
+            if jumps is None:
+                done = dictionary.learn(self._rules, self._state, *samples)
+            else:
+                done = dictionary.learn_past_jumps(self._rules, self._state, *samples, jumps)
+                if done == begin:
+                    return record[:done]
             if done < 0:
                 self._refuse_samples(x, y, prior_mean)
             if self._state.counts[dictionary.FACTOR_STATUS] != dictionary.FACTORS_GOOD:
