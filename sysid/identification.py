@@ -660,6 +660,7 @@ class Learner:
         before = replace(self.model, gp=self.model.gp.copy())
         before.gp.close_gate()
         self.outliers.opening = Opening(
+            mended,
             before,
             self._copy_of_adaptation(),
             errors,
@@ -749,6 +750,7 @@ class Learner:
         if accepted.before is not None and row is not None:
             follower = self._copy_of_adaptation()
             self.outliers.opening = Opening(
+                self.outliers.mended,
                 accepted.before,
                 follower,
                 accepted.errors,
@@ -778,7 +780,7 @@ class Learner:
         outliers = self.outliers
         opening = outliers.opening
         assert opening is not None
-        opening.look_ahead(outliers.mended)
+        opening.look_ahead()
         if opening.row_of_decision(len(outliers.mended.y)) > row:
             return
         if opening.is_over:

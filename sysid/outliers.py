@@ -16,8 +16,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
+from sysid.gp import dictionary
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, Jumps, UpdateReport
+from sysid.gp.dictionary import (
+    NOT_PREDICTED,
+    Features,
+    Jumps,
+    Lags,
+    OpeningState,
+    Rows,
+    UpdateReport,
+    begin_comparison,
+    finish_comparison,
+    replace_lags,
+    replace_lags_of_rows,
+    replacement_error,
+    set_predictions,
+)
+from sysid.gp.mean import constant_of
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -35,33 +51,6 @@ MAX_NEXT_SQUARE_FRACTION = 0.25
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
 OUTLIER_JUMP_STDS = 3.0
-
-#: The samples that are learned after the gate has opened are forgotten again if the plant of before
-#: returns after at most this many wrong ones.
-MAX_BURST_SAMPLES = 10
-
-#: The plant of before has returned if a sample is within this many gates of its prediction from the
-#: values that replace the burst, beyond as many (of the same width) from that from the measured
-#: values, and if the first error is at most this fraction of the second one. The gates widen with
-#: the square root of the number of values that were replaced in a row: each of them follows from
-#: the replacements before it, so that their errors add up.
-RETURN_GATES = 2.0
-RETURN_ERROR_FRACTION = 0.2
-
-#: number of samples that the model of before must predict well in a row, from the return on, until
-#: it takes over with the next one
-N_RETURNED_SAMPLES = 2
-
-#: number of samples in a row whose prediction from the measured lags confirms these
-N_CONFIRMING_SAMPLES = 2
-
-#: A prediction confirms its lags only if its standard deviation is at most this many times that of
-#: the noise.
-MAX_CONFIRMING_STDS = 4.0
-
-#: A prediction that takes the place of a rejected measurement goes beyond the range of the outputs
-#: that the model has learned by at most this fraction of the range, on each side [-].
-MAX_BEYOND_LEARNED = 0.1
 
 #: fields of a report that are its prediction; the others are decided afterwards
 PREDICTION_FIELDS = ("mean", "variance")
@@ -162,15 +151,27 @@ class MendedRows:
         }
         self._narx = narx
         self._succession = Succession(narx)
+        #: positions of the signals in `lags`
+        self.positions = {name: i for i, name in enumerate(narx.signals)}
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.learned = NO_VALUES
         self.n_clipped = 0
         #: column of the output before the target; None if the target is a change without this lag
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
+        self.lags = self._find_lags()
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
+
+    def _find_lags(self) -> Lags:
+        """Return where the lags are, in the form that the compiled functions take."""
+        columns = np.full((len(self.positions), self._max_lag + 1, 2), -1)
+        for (name, lag), found in self.columns.items():
+            columns[self.positions[name], lag, : len(found)] = found
+        previous = -1 if self._previous is None else self._previous
+        target = self.positions[self.target]
+        return Lags(columns, target, previous, self._is_change, self._max_lag)
 
     def columns_of_newest(self, name: str) -> list[int]:
         """Return all columns of the newest value of a signal: two if it is in the linear part."""
@@ -252,19 +253,29 @@ class MendedRows:
 
         Row -1 is the last one of the block before; its target is nan.
         """
+        rows = self.measured_rows
         if row < 0:
-            x = self.last.copy()
-            y = np.nan
-        else:
-            x = self._measured[0][row].copy()
-            y = float(self._measured[1][row])
-        for (name, time), error in errors.items():
-            lag = row - time
-            for column in self.columns.get((name, lag), ()):
-                x[column] -= error
-            if name == self.target and lag == 1 and self._is_change:
-                y += error
+            rows = Rows(self.last[None], np.array([np.nan]), np.array([True]))
+            errors = _counted_from(row, errors)
+            row = 0
+        x = np.empty(self.last.size)
+        y = replace_lags(self.lags, rows, row, *self.cells_of(errors), len(errors), x)
         return x, y
+
+    @property
+    def measured_rows(self) -> Rows:
+        """The rows as they were measured, in the form that the compiled functions take."""
+        return Rows(*self._measured, self.continues)
+
+    def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
+        n = len(errors)
+        cells = np.zeros((n + n_free, 2), dtype=np.int64)
+        values = np.zeros(n + n_free)
+        for i, ((name, time), error) in enumerate(errors.items()):
+            cells[i] = self.positions[name], time
+            values[i] = error
+        return cells, values
 
     def find_jumps(self, limits: dict[int, float]) -> list[int]:
         """Return the rows where a column changes by more than its limit from the row before.
@@ -304,15 +315,8 @@ class MendedRows:
         This is its predicted mean, unless that is too far beyond the range of the outputs learned
         so far. The second value states whether it is.
         """
-        error = y - mean
-        low, high = learned
-        if not self._has_values or not low < np.inf or learned == UNKNOWN_RANGE:
-            return error, False
-        margin = MAX_BEYOND_LEARNED * (high - low)
-        measured = y + float(x[self._previous]) if self._is_change else y
-        predicted = measured - error
-        clipped = min(max(predicted, low - margin), high + margin)
-        return (error, False) if clipped == predicted else (measured - clipped, True)
+        error, is_cut = replacement_error(self.lags, *learned, x, y, mean)
+        return error, bool(is_cut)
 
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
@@ -355,10 +359,15 @@ class MendedRows:
         if self.x is x:
             self.x = x.copy()
             self.y = y.copy()
-        for row in range(begin, min(begin + self._max_lag, len(y))):
-            if not self.continues[row]:
-                return
-            self.x[row], self.y[row] = self.row(row, self.errors)
+        replace_lags_of_rows(
+            self.lags,
+            self.measured_rows,
+            begin,
+            *self.cells_of(self.errors),
+            len(self.errors),
+            self.x,
+            self.y,
+        )
 
 
 class Opening:
@@ -378,6 +387,7 @@ class Opening:
 
     Parameters
     ----------
+    mended : MendedRows
     model : Model
         Copy of the model before it learned the first of these samples.
     follower : object
@@ -392,23 +402,11 @@ class Opening:
         Number of these errors whose prediction went beyond it, and was not counted yet.
     next_predictions : BothPredictions, optional
         Predictions of the row that comes next, if they are known already.
-
-    Attributes
-    ----------
-    errors : dict
-        Errors of replaced measurements. Their times are counted in the block, as `MendedRows`.
-    next_row : int
-        Row of the block that `look_ahead` compares next.
-    is_over : bool
-        Whether the plant has changed, or may have.
-    has_returned : bool
-        Whether the plant of before has returned.
-    n_samples : int
-        Number of samples since the opening, up to the decision.
     """
 
     def __init__(
         self,
+        mended: MendedRows,
         model: Model,
         follower: Any,
         errors: Errors,
@@ -419,20 +417,88 @@ class Opening:
     ) -> None:
         self.model = model
         self.follower = follower
-        self.errors = dict(errors)
-        self.next_row = row
-        self.learned = learned
-        self.n_clipped = n_clipped
-        self._next_predictions = next_predictions
-        self.n_samples = 0
-        self._n_confirmed = 0  # samples in a row that the measured lags predict
-        self._n_replaced = len(errors)  # values in a row that were replaced
-        self.is_over = False
-        self.has_returned = False
-        #: rows (1, n_features) and targets (1,) since the plant seemed to return
-        self.returned: list[tuple[np.ndarray, np.ndarray]] = []
-        #: largest width of the gate at which a prediction confirms its lags
-        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(0.0)
+        self._mended = mended
+        self._features = compiled_features(model)
+        self._state = self._new_state(errors, learned, row)
+        if next_predictions is not None:
+            self._state.mean[:], self._state.variance[:] = next_predictions
+            self._state.numbers[dictionary.IS_PREDICTED] = 1
+        self._state.numbers[dictionary.N_OUT_OF_RANGE] = n_clipped
+
+    def _new_state(self, errors: Errors, learned: Range, row: int) -> OpeningState:
+        """Return the state at the opening, in the form that the compiled functions take."""
+        mended = self._mended
+        n_features = mended.last.size
+        n_free = mended.lags.max_lag + 4  # one for each row until old ones are dropped
+        cells, values = mended.cells_of(errors, n_free)
+        state = OpeningState(
+            numbers=np.zeros(dictionary.N_OPENING_NUMBERS, dtype=np.int64),
+            cells=cells,
+            errors=values,
+            learned=np.array(learned),
+            regressors=np.empty((2, n_features)),
+            target=np.empty(1),
+            points=np.empty((2, self.model.gp.n_features)),
+            mean=np.empty(2),
+            variance=np.empty(2),
+            returned_regressors=np.empty((dictionary.N_RETURNED_SAMPLES, n_features)),
+            returned_targets=np.empty(dictionary.N_RETURNED_SAMPLES),
+        )
+        state.numbers[dictionary.NEXT_ROW] = row
+        state.numbers[dictionary.N_REPLACED] = len(errors)
+        state.numbers[dictionary.N_ERRORS_REPLACED] = len(errors)
+        return state
+
+    def _number(self, position: int) -> int:
+        return int(self._state.numbers[position])
+
+    @property
+    def next_row(self) -> int:
+        """Row of the block that `look_ahead` compares next."""
+        return self._number(dictionary.NEXT_ROW)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the plant has changed, or may have."""
+        return bool(self._number(dictionary.IS_OVER))
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether the plant of before has returned."""
+        return bool(self._number(dictionary.HAS_RETURNED))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples since the opening, up to the decision."""
+        return self._number(dictionary.N_SAMPLES)
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of replacements that were cut to the range of the learned outputs."""
+        return self._number(dictionary.N_OUT_OF_RANGE)
+
+    @property
+    def learned(self) -> Range:
+        """Range of the outputs that the model has learned."""
+        low, high = self._state.learned.tolist()
+        return low, high
+
+    @property
+    def errors(self) -> Errors:
+        """Errors of replaced measurements. Their times are counted in the block."""
+        n = self._number(dictionary.N_ERRORS_REPLACED)
+        names = list(self._mended.positions)
+        cells = self._state.cells[:n].tolist()
+        values = self._state.errors[:n].tolist()
+        return {(names[i], time): error for (i, time), error in zip(cells, values, strict=True)}
+
+    @property
+    def returned(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Rows (1, n_features) and targets (1,) since the plant seemed to return."""
+        x = self._state.returned_regressors
+        y = self._state.returned_targets
+        n = self._number(dictionary.N_RETURNED)
+        return [(x[i : i + 1], y[i : i + 1]) for i in range(n)]
 
     @property
     def is_decided(self) -> bool:
@@ -443,107 +509,50 @@ class Opening:
         """Return the row of the block that decides; the number of rows if none of them does."""
         return self.next_row - 1 if self.is_decided else n_rows
 
-    def skip(self, n: int, mended: MendedRows) -> None:
+    def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row."""
-        self.errors = _counted_from(n, mended.without_old(self.errors, n))
+        self._count_from(n, self._mended.without_old(self.errors, n))
 
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
-        self.next_row = 0
+        self._state.numbers[dictionary.NEXT_ROW] = 0
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
-        self.errors = _counted_from(n_rows, self.errors)
+        self._count_from(n_rows, self.errors)
 
-    def look_ahead(self, mended: MendedRows) -> None:
+    def _count_from(self, row: int, errors: Errors) -> None:
+        """Keep these errors, with their times counted from a row."""
+        cells, values = self._mended.cells_of(_counted_from(row, errors))
+        n = len(errors)
+        self._state.cells[:n] = cells
+        self._state.errors[:n] = values
+        self._state.numbers[dictionary.N_ERRORS_REPLACED] = n
+
+    def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
 
         What the model learns meanwhile does not matter: only the model from before predicts them.
         """
-        n_rows = len(mended.measured_targets)
-        while self.next_row < n_rows and not self.is_decided:
-            self._compare(mended, self.next_row)
-            self.next_row += 1
-
-    def _compare(self, mended: MendedRows, row: int) -> None:
-        """Compare the next measured row with both predictions.
-
-        If the plant has returned for certain, the row is not yet part of `errors`.
-        """
-        self.n_samples += 1
-        if self.n_samples > MAX_BURST_SAMPLES and not self.returned:
-            self.is_over = True
+        mended = self._mended
+        rows = mended.measured_rows
+        gp = self.model.gp
+        if self._features is not None:
+            gp.n_clipped_predictions += gp.look_ahead(
+                self._features, mended.lags, rows, self._state
+            )
             return
-        follows = bool(mended.continues[row])
-        if not follows:
-            self.errors = {}
-        x, y = mended.row(row, self.errors)
-        (measured_mean, mean), (variance, replaced_variance) = self._predict(mended, row, x)
-        # widths of the gate for the prediction from measured lags and for that from replaced ones
-        width = self.model.gp.width_of_gate(variance)
-        replaced_width = self.model.gp.width_of_gate(replaced_variance)
-        # errors of both, in gates
-        measured = abs(float(mended.measured_targets[row]) - measured_mean) / width
-        replaced = abs(y - mean) / replaced_width
-        is_informed = width <= self._largest_width
-        # Far from all samples before, the model allows everything: that is no explanation.
-        measured_in_same_gates = measured * width / replaced_width
-        if not follows:  # no lag is left from before: the model of before is right, or it is not
-            self.has_returned = measured <= 1.0 and is_informed
-            self.is_over = not self.has_returned
-            self.returned = []
-            return
-        n_added_up = self._n_replaced if self.errors else 1
-        return_gates = RETURN_GATES * math.sqrt(max(n_added_up, 1))
-        if self.returned and replaced <= return_gates:
-            if len(self.returned) == N_RETURNED_SAMPLES:
-                self.has_returned = True
-                return
-            self._remember(x, y)
-            self.errors = mended.without_old(self.errors, row + 1)
-            return
-        self.returned = []
-        is_confirmed = measured <= 1.0 and is_informed
-        self._n_confirmed = self._n_confirmed + 1 if is_confirmed else 0
-        if self._n_confirmed == N_CONFIRMING_SAMPLES:
-            self.is_over = True
-            return
-        if (
-            not is_confirmed
-            and replaced <= return_gates < measured_in_same_gates
-            and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
-        ):
-            self._remember(x, y)
-        if replaced > 1.0 and not self.returned:
-            self._replace(mended, row, x, y, mean)
-        elif not self.returned:
-            self._n_replaced = 0
-        self.errors = mended.without_old(self.errors, row + 1)
-
-    def _predict(self, mended: MendedRows, row: int, replaced: np.ndarray) -> BothPredictions:
-        """Predict a row from its measured lags and from the regressor with the replaced ones."""
-        known = self._next_predictions
-        self._next_predictions = None
-        if known is not None and mended.continues[row]:
-            return known
-        rows = [mended.measured_regressors[row]]
-        if self.errors:
-            rows.append(replaced)
-        means, variances = self.model.predict_few(np.array(rows), is_checked=True)
-        return BothPredictions(
-            (float(means[0]), float(means[-1])), (float(variances[0]), float(variances[-1]))
-        )
-
-    def _remember(self, x: np.ndarray, y: float) -> None:
-        """Keep a row (n_features,) and its target since the plant seemed to return."""
-        self.returned.append((x[None], np.array([y])))
-
-    def _replace(self, mended: MendedRows, row: int, x: np.ndarray, y: float, mean: float) -> None:
-        """Replace the target of a row by its predicted mean, among the lags of later rows."""
-        error, is_clipped = mended.error_of(x, y, mean, self.learned)
-        self.n_clipped += is_clipped
-        self._n_replaced += 1
-        self.errors = self.errors | {(mended.target, row): error}
+        state = self._state
+        while self.next_row < len(rows.targets) and not self.is_decided:
+            n = begin_comparison(mended.lags, rows, state)
+            if n > 0:
+                state.mean[:n], state.variance[:n] = self.model.predict_few(
+                    state.regressors[:n], is_checked=True
+                )
+                set_predictions(state, n, 0.0)
+            if n >= 0:
+                finish_comparison(*gp.gate_numbers, mended.lags, rows, state)
+            state.numbers[dictionary.NEXT_ROW] += 1
 
 
 class Piece(NamedTuple):
@@ -793,7 +802,7 @@ class OutlierHandling:
         """
         self.mended.skip(n)
         if self.opening is not None:
-            self.opening.skip(n, self.mended)
+            self.opening.skip(n)
 
     def reconsider(self, model: Model, row: int | None) -> Accepted | None:
         """Decide about the suspect, now that the row after it is known.
@@ -1011,6 +1020,19 @@ class OutlierHandling:
             regressor = matrix(suspect["regressor"], n, "regressor")
             target = vector(suspect["target"], 1, "target")
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
+
+
+def compiled_features(model: Model) -> Features | None:
+    """Return the map from regressors to points of a model, and its mean, for compiled functions.
+
+    None if the mean is not a constant.
+    """
+    mean = constant_of(model.mean)
+    if mean is None:
+        return None
+    scaling = model.scaling
+    matrix = np.zeros((0, scaling.n_features)) if scaling.matrix is None else scaling.matrix
+    return Features(scaling.offset, scaling.scale, np.ascontiguousarray(matrix), mean)
 
 
 def _counted_from(row: int, errors: Errors) -> Errors:

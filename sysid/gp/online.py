@@ -14,7 +14,17 @@ from sysid.arrays import check_instances, check_whole, matrix, member, rows, vec
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp import dictionary
-from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Jumps, Rules, UpdateReport
+from sysid.gp.dictionary import (
+    RECORD_DTYPE,
+    Dictionary,
+    Features,
+    Jumps,
+    Lags,
+    OpeningState,
+    Rows,
+    Rules,
+    UpdateReport,
+)
 from sysid.gp.factors import (
     carry_over,
     factorise,
@@ -703,8 +713,21 @@ class OnlineGP(Exclusive):
     @exclusive
     def width_of_gate(self, variance: float) -> float:
         """Return the largest prediction error that is no outlier, by the latent variance."""
-        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
-        return (self.gate or math.inf) * math.sqrt(noisy)
+        return dictionary.gate_width(*self.gate_numbers, variance)
+
+    @property
+    def gate_numbers(self) -> tuple[float, float, float]:
+        """Gate, noise variance, and the scale of all variances that the gate compares with."""
+        scale = float(self._state.errors[dictionary.ERROR_SCALE])
+        return self._rules.gate, self.noise_variance, scale
+
+    @exclusive
+    def look_ahead(self, features: Features, lags: Lags, rows: Rows, opening: OpeningState) -> int:
+        """Compare the next rows of a block with both predictions, until one of them decides.
+
+        See `sysid.outliers.Opening`. Return the number of variances that were clipped at 0.
+        """
+        return int(dictionary.look_ahead(self._rules, self._state, features, lags, rows, opening))
 
     @exclusive
     def close_gate(self) -> None:
