@@ -566,9 +566,7 @@ class Learner:
         self.n_undone = 0
         self._max_piece_rows = MIN_PIECE_ROWS
         self._has_gate = gate is not None
-        self.outliers = OutlierHandling(
-            model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
-        )
+        self.outliers = OutlierHandling(model, has_gate=self._has_gate, n_mended=n_mended)
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
@@ -637,7 +635,7 @@ class Learner:
             watched = learned if planned.jumps is None else _as_held_back(learned, planned.jumps)
             adaptation.observe(mended.x[piece], mended.y[piece], watched, measured)
         if opening is not None and opening.is_over and opening.next_row <= piece.stop:
-            outliers.opening = None  # a row of the piece has decided
+            outliers.end_opening()  # a row of the piece has decided
         has_outlier = bool(record["outlier"][piece.stop - 1])
         self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
         if has_outlier:
@@ -657,10 +655,11 @@ class Learner:
             mended.x[row], float(mended.y[row]), mean, mended.learned
         )
         errors = mended.errors | {(mended.target, row): error}
-        before = replace(self.model, gp=self.model.gp.copy())
-        before.gp.close_gate()
+        before = self.outliers.copy_of(self.model.gp)
+        before.close_gate()
         self.outliers.opening = Opening(
             mended,
+            self.model,
             before,
             self._copy_of_adaptation(),
             errors,
@@ -682,7 +681,7 @@ class Learner:
             x, y = adaptation.departed
             self._train_again(adaptation)
             self.outliers.mended.learn(x, y)
-            self.outliers.restart(self.model.scaling, row)
+            self.outliers.restart(self.model, row)
 
     def _adapt_hyperparameters(self, adaptation: Follower) -> None:
         """Test the errors, if that is due, and take over new hyper-parameters."""
@@ -751,6 +750,7 @@ class Learner:
             follower = self._copy_of_adaptation()
             self.outliers.opening = Opening(
                 self.outliers.mended,
+                self.model,
                 accepted.before,
                 follower,
                 accepted.errors,
@@ -784,16 +784,21 @@ class Learner:
         if opening.row_of_decision(len(outliers.mended.y)) > row:
             return
         if opening.is_over:
-            outliers.opening = None
+            outliers.end_opening()
             return
         self.n_undone += opening.n_samples - 1 - len(opening.returned)
-        self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
+        self.model = replace(
+            opening.model,
+            gp=opening.gp,
+            follower=opening.follower,
+            pending=self.model.pending,
+        )
         self.adaptation = opening.follower
         if self.adaptation is not None:
             self._adapt_hyperparameters(self.adaptation)
         for x, y in opening.returned:
             self._learn_returned(x, y)
-        outliers.undo(self.model.scaling, row)
+        outliers.undo(self.model, row)
 
     def _learn_returned(self, x: np.ndarray, y: np.ndarray) -> None:
         """Learn a sample since the plant of before returned; it was reported already."""

@@ -23,17 +23,22 @@ from sysid.gp.dictionary import (
     Features,
     Jumps,
     Lags,
+    NextRow,
     OpeningState,
     Rows,
     UpdateReport,
     begin_comparison,
+    density_cost,
     finish_comparison,
+    is_close,
+    is_refuted,
     replace_lags,
     replace_lags_of_rows,
     replacement_error,
     set_predictions,
 )
 from sysid.gp.mean import constant_of
+from sysid.gp.online import OnlineGP
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -41,12 +46,6 @@ from sysid.narx.succession import Succession
 #: Blame another signal only if replacing its value raises twice the log density of the suspect and
 #: of the next sample by more than this.
 MIN_BLAME_GAIN = 2.0
-
-#: A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
-#: next error is at most this fraction of the square of its own error, or of the next error without
-#: the replacement: a model that is wrong here misses all of them. The same holds for another signal
-#: that is blamed for an outlier, whose own error must be this small with the replacement, too.
-MAX_NEXT_SQUARE_FRACTION = 0.25
 
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
@@ -99,8 +98,8 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
-    #: copy of the model before it learned the sample, if the gate opens with it
-    before: Model | None
+    #: copy of the online GP before it learned the sample, if the gate opens with it
+    before: OnlineGP | None
     errors: Errors  # errors of replaced measurements before the decision
     #: predictions of the row after the sample by the model of before; None: they are not known
     next_predictions: BothPredictions | None
@@ -206,6 +205,8 @@ class MendedRows:
         #: whether each row belongs to the same record as the one before: measurements that are
         #: replaced are replaced among its lags
         self.continues = self.follows.copy()
+        #: the rows as they were measured, in the form that the compiled functions take
+        self.measured_rows = Rows(x, y, self.continues)
         if self.n_skipped and len(y):
             self.follows[0] = False
             self.n_skipped = 0
@@ -253,6 +254,10 @@ class MendedRows:
 
         Row -1 is the last one of the block before; its target is nan.
         """
+        if not errors:
+            if row < 0:
+                return self.last.copy(), np.nan
+            return self._measured[0][row].copy(), float(self._measured[1][row])
         rows = self.measured_rows
         if row < 0:
             rows = Rows(self.last[None], np.array([np.nan]), np.array([True]))
@@ -261,11 +266,6 @@ class MendedRows:
         x = np.empty(self.last.size)
         y = replace_lags(self.lags, rows, row, *self.cells_of(errors), len(errors), x)
         return x, y
-
-    @property
-    def measured_rows(self) -> Rows:
-        """The rows as they were measured, in the form that the compiled functions take."""
-        return Rows(*self._measured, self.continues)
 
     def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
@@ -389,7 +389,9 @@ class Opening:
     ----------
     mended : MendedRows
     model : Model
-        Copy of the model before it learned the first of these samples.
+        Model at the opening, whose online GP goes on learning.
+    gp : OnlineGP
+        Copy of that before it learned the first of these samples.
     follower : object
         Copy of the object that re-estimates the hyper-parameters; None: there is none.
     errors : dict
@@ -408,6 +410,7 @@ class Opening:
         self,
         mended: MendedRows,
         model: Model,
+        gp: OnlineGP,
         follower: Any,
         errors: Errors,
         row: int,
@@ -416,6 +419,7 @@ class Opening:
         next_predictions: BothPredictions | None = None,
     ) -> None:
         self.model = model
+        self.gp = gp
         self.follower = follower
         self._mended = mended
         self._features = compiled_features(model)
@@ -438,7 +442,7 @@ class Opening:
             learned=np.array(learned),
             regressors=np.empty((2, n_features)),
             target=np.empty(1),
-            points=np.empty((2, self.model.gp.n_features)),
+            points=np.empty((2, self.gp.n_features)),
             mean=np.empty(2),
             variance=np.empty(2),
             returned_regressors=np.empty((dictionary.N_RETURNED_SAMPLES, n_features)),
@@ -536,17 +540,18 @@ class Opening:
         """
         mended = self._mended
         rows = mended.measured_rows
-        gp = self.model.gp
+        gp = self.gp
         if self._features is not None:
             gp.n_clipped_predictions += gp.look_ahead(
                 self._features, mended.lags, rows, self._state
             )
             return
         state = self._state
+        model_before = replace(self.model, gp=gp)
         while self.next_row < len(rows.targets) and not self.is_decided:
             n = begin_comparison(mended.lags, rows, state)
             if n > 0:
-                state.mean[:n], state.variance[:n] = self.model.predict_few(
+                state.mean[:n], state.variance[:n] = model_before.predict_few(
                     state.regressors[:n], is_checked=True
                 )
                 set_predictions(state, n, 0.0)
@@ -572,10 +577,9 @@ class OutlierHandling:
 
     Parameters
     ----------
-    narx : Narx
-    scaling : AffineMap
-        Scaling of the model. A sample is held back where another signal jumps by more than
-        `OUTLIER_JUMP_STDS` times its standard deviation in this scaling.
+    model : Model
+        A sample is held back where another signal jumps by more than `OUTLIER_JUMP_STDS` times its
+        standard deviation in the scaling of the model.
     has_gate : bool
         Whether samples are held back at all.
     n_mended : dict
@@ -595,15 +599,16 @@ class OutlierHandling:
 
     def __init__(
         self,
-        narx: Narx,
-        scaling: AffineMap,
+        model: Model,
         *,
         has_gate: bool,
         n_mended: dict[str, int],
     ) -> None:
+        narx = model.narx
         self.mended = MendedRows(narx)
         self.suspect: Suspect | None = None
         self.opening: Opening | None = None
+        self._unused: OnlineGP | None = None  # its memory is used by the next copy
         self.n_mended = n_mended
         self._features = narx.features
         self._has_gate = has_gate
@@ -613,7 +618,20 @@ class OutlierHandling:
         self._values_before: dict[int, dict[str, float]] = {}
         #: largest change of a column at which a sample is not held back
         self._jump_limits: dict[int, float] = {}
-        self._limit_jumps(scaling)
+        self._take_model(model)
+        self._next_row = NextRow(
+            np.empty((2, narx.n_features)),
+            np.empty((2, model.gp.n_features)),
+            np.empty(2),
+            np.empty(2),
+            np.zeros(1, dtype=np.int64),
+        )
+
+    def _take_model(self, model: Model) -> None:
+        """Take the scaling and the mean of a model."""
+        #: None: the mean is not a constant
+        self._constant_features = compiled_features(model)
+        self._limit_jumps(model.scaling)
 
     def _limit_jumps(self, scaling: AffineMap) -> None:
         """Set the largest changes of the columns at which a sample is not held back."""
@@ -625,7 +643,7 @@ class OutlierHandling:
                 std = float(scaling.scale[column])
                 self._jump_limits[column] = OUTLIER_JUMP_STDS * std
 
-    def restart(self, scaling: AffineMap, row: int) -> None:
+    def restart(self, model: Model, row: int) -> None:
         """Continue with a new model from a row on.
 
         No sample is held back any more, and no measurement is replaced: the new model has learned
@@ -634,10 +652,10 @@ class OutlierHandling:
         self.suspect = None
         self.opening = None
         self.mended.set_errors(row, {})
-        self._limit_jumps(scaling)
+        self._take_model(model)
         self._find_jumps()
 
-    def undo(self, scaling: AffineMap, row: int) -> None:
+    def undo(self, model: Model, row: int) -> None:
         """Continue with the model from before the opening, whose errors are replaced from `row` on.
 
         The measurements of the burst are replaced among the lags.
@@ -649,7 +667,7 @@ class OutlierHandling:
         self.opening = None
         self.suspect = None
         self.mended.set_errors(row, errors)
-        self._limit_jumps(scaling)
+        self._take_model(model)
         self._find_jumps()
 
     def _find_jumps(self) -> None:
@@ -848,7 +866,7 @@ class OutlierHandling:
         prior_mean = model.mean(x)
         before = None
         if plant_jumped and row is not None and self.opening is None:
-            before = replace(model, gp=model.gp.copy())
+            before = self.copy_of(model.gp)
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
@@ -856,6 +874,18 @@ class OutlierHandling:
             learned[name] = suspect.row[name]
         report = UpdateReport(*learned[0].item())
         return Accepted(report, plant_jumped, before, errors, next_predictions, learned_before)
+
+    def copy_of(self, gp: OnlineGP) -> OnlineGP:
+        """Return a copy of an online GP, in the memory of one that is not used any more."""
+        copied = gp.copy(self._unused)
+        self._unused = None
+        return copied
+
+    def end_opening(self) -> None:
+        """End an opening after which the present model stays."""
+        if self.opening is not None:
+            self._unused = self.opening.gp
+        self.opening = None
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int
@@ -879,6 +909,9 @@ class OutlierHandling:
         causes = self._find_causes(suspect, model, row)
         if not causes and not suspect.was_outlier:  # nothing can be wrong
             return False, None, None
+        if not causes and self._constant_features is not None:
+            error = mended.errors[target_cell]
+            return self._explain_by_target(model, row, other_errors, target_cell, error)
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
@@ -899,8 +932,9 @@ class OutlierHandling:
             else:
                 costs[i] = np.inf
         wrong = len(causes)
+        next_pairs = zip(errors[wrong:].tolist(), variances[wrong:].tolist(), strict=True)
         if suspect.was_outlier and not is_refuted(
-            mended.errors[target_cell], errors[wrong:], variances[wrong:]
+            mended.errors[target_cell], *(number for pair in next_pairs for number in pair)
         ):
             costs[wrong] = np.inf
         best = int(np.argmin(costs))
@@ -918,6 +952,32 @@ class OutlierHandling:
             False,
             None,
             BothPredictions((right_mean, wrong_mean), (right_variance, wrong_variance)),
+        )
+
+    def _explain_by_target(
+        self, model: Model, row: int, other_errors: Errors, target_cell: Cell, error: float
+    ) -> tuple[bool, None, BothPredictions | None]:
+        """Do what `_explain` does for an outlier if the only other signal is the target.
+
+        The mean is a constant.
+        """
+        mended = self.mended
+        features = self._constant_features
+        assert features is not None
+        next_row = self._next_row
+        cells, errors = mended.cells_of(other_errors | {target_cell: error})
+        rows = mended.measured_rows
+        if model.gp.refutes(features, mended.lags, rows, row, cells, errors, next_row):
+            return True, None, None
+        mended.set_errors(row, other_errors)
+        if other_errors:
+            return False, None, None
+        if_wrong, if_right = next_row.mean.tolist()
+        variance_if_wrong, variance_if_right = next_row.variance.tolist()
+        return (
+            False,
+            None,
+            BothPredictions((if_right, if_wrong), (variance_if_right, variance_if_wrong)),
         )
 
     def _predict_row(
@@ -1091,39 +1151,10 @@ def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.n
 
 def density_costs(errors: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return minus twice the log density (m,) of normal errors (m,), less a constant."""
-    return np.asarray(errors**2 / variances + np.log(variances))
-
-
-def is_refuted(error: float, next_errors: np.ndarray, next_variances: np.ndarray) -> bool:
-    """Return whether the sample after an outlier shows that the measurement was wrong.
-
-    Three explanations compete. The measurement was wrong: then the next sample is predicted well
-    with the replacement among its lags. It was right, and the plant has moved: then the next sample
-    is predicted from the measurement. Or the model is wrong here, as beside a jump that it has
-    hardly seen: then the next error is of the size of this one, or is expected to be. A measurement
-    is refused only if the first explanation is better than both others. Otherwise it is learned,
-    and forgotten again if later samples show that it was part of a burst (`Opening`).
-
-    Parameters
-    ----------
-    error : float
-        Measurement minus its prediction.
-    next_errors, next_variances : (2,)
-        Error of the next sample and its variance, with noise, if the measurement was wrong, and if
-        it was right.
-    """
-    cost_if_wrong, cost_if_right = density_costs(next_errors, next_variances).tolist()
-    error_if_wrong, error_if_right = next_errors.tolist()
-    expected_square = error_if_wrong**2 + float(next_variances[0])
-    largest_error = max(abs(error), abs(error_if_right))
-    return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+    pairs = zip(errors.tolist(), variances.tolist(), strict=True)
+    return np.array([density_cost(error, variance) for error, variance in pairs])
 
 
 def is_closer(value: Any, first: Any, second: Any) -> Any:
     """Return whether a value is closer to the first than to the second of two others."""
     return abs(value - first) < abs(value - second)
-
-
-def is_close(expected_square: float, error: float) -> bool:
-    """Return whether an expected square of an error is far below the square of another error."""
-    return expected_square < MAX_NEXT_SQUARE_FRACTION * error**2

@@ -1608,6 +1608,89 @@ def _to_points(features, regressors, n, points):  # type: ignore[no-untyped-def]
                     points[i, c] += centred * features.matrix[c, d]
 
 
+# --- decisions about an outlier by the next row --------------------------------------------------
+
+
+# A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
+# next error is at most this fraction of the square of its own error, or of the next error without
+# the replacement: a model that is wrong here misses all of them. The same holds for another signal
+# that is blamed for an outlier, whose own error must be this small with the replacement, too.
+MAX_NEXT_SQUARE_FRACTION = 0.25
+
+
+@shared
+def is_close(expected_square, error):  # type: ignore[no-untyped-def]
+    """Return whether an expected square of an error is far below the square of another error."""
+    return expected_square < MAX_NEXT_SQUARE_FRACTION * error * error
+
+
+@shared
+def density_cost(error, variance):  # type: ignore[no-untyped-def]
+    """Return minus twice the log density of a normal error, less a constant."""
+    return error * error / variance + math.log(variance)
+
+
+@shared
+def is_refuted(  # type: ignore[no-untyped-def]
+    error, error_if_wrong, variance_if_wrong, error_if_right, variance_if_right
+):
+    """Return whether the sample after an outlier shows that the measurement was wrong.
+
+    Three explanations compete. The measurement was wrong: then the next sample is predicted well
+    with the replacement among its lags. It was right, and the plant has moved: then the next sample
+    is predicted from the measurement. Or the model is wrong here, as beside a jump that it has
+    hardly seen: then the next error is of the size of this one, or is expected to be. A measurement
+    is refused only if the first explanation is better than both others. Otherwise it is learned,
+    and forgotten again if later samples show that it was part of a burst
+    (`sysid.outliers.Opening`).
+
+    `error` is the measurement minus its prediction. The others are the error of the next sample and
+    its variance, with noise, if the measurement was wrong, and if it was right.
+    """
+    cost_if_wrong = density_cost(error_if_wrong, variance_if_wrong)
+    cost_if_right = density_cost(error_if_right, variance_if_right)
+    expected_square = error_if_wrong * error_if_wrong + variance_if_wrong
+    largest_error = max(abs(error), abs(error_if_right))
+    return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+
+
+class NextRow(NamedTuple):
+    """The row after an outlier as it is if the measurement was wrong, and if it was right."""
+
+    regressors: np.ndarray  # (2, p)
+    points: np.ndarray  # (2, q)
+    mean: np.ndarray  # (2,) predictions
+    variance: np.ndarray  # (2,)
+    n_clipped: np.ndarray  # (1,) number of variances that were negative and were clipped at 0
+
+
+@python_entry
+def refutes(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, rows, row, cells, errors, next_row
+):
+    """Return whether a row shows that the measurement before it was wrong (`is_refuted`).
+
+    The last of the errors is that of this measurement; `cells` has the signal and the row of each.
+    """
+    n = errors.size
+    target_if_wrong = replace_lags(lags, rows, row, cells, errors, n, next_row.regressors[0])
+    target_if_right = replace_lags(lags, rows, row, cells, errors, n - 1, next_row.regressors[1])
+    _to_points(features, next_row.regressors, 2, next_row.points)
+    mean = next_row.mean
+    variance = next_row.variance
+    next_row.n_clipped[0] = predict(rules, state, next_row.points, mean, variance)
+    mean[0] += features.mean
+    mean[1] += features.mean
+    noise = rules.noise_variance
+    return is_refuted(
+        errors[n - 1],
+        target_if_wrong - mean[0],
+        variance[0] + noise,
+        target_if_right - mean[1],
+        variance[1] + noise,
+    )
+
+
 # --- openings of the gate ------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from sysid.gp.dictionary import (
     Features,
     Jumps,
     Lags,
+    NextRow,
     OpeningState,
     Rows,
     Rules,
@@ -722,6 +723,27 @@ class OnlineGP(Exclusive):
         return self._rules.gate, self.noise_variance, scale
 
     @exclusive
+    def refutes(
+        self,
+        features: Features,
+        lags: Lags,
+        rows: Rows,
+        row: int,
+        cells: np.ndarray,
+        errors: np.ndarray,
+        next_row: NextRow,
+    ) -> bool:
+        """Return whether a row shows that the measurement before it was wrong.
+
+        See `sysid.gp.dictionary.refutes`, which also leaves the predictions in `next_row`.
+        """
+        is_wrong = dictionary.refutes(
+            self._rules, self._state, features, lags, rows, row, cells, errors, next_row
+        )
+        self.n_clipped_predictions += int(next_row.n_clipped[0])
+        return bool(is_wrong)
+
+    @exclusive
     def look_ahead(self, features: Features, lags: Lags, rows: Rows, opening: OpeningState) -> int:
         """Compare the next rows of a block with both predictions, until one of them decides.
 
@@ -799,13 +821,28 @@ class OnlineGP(Exclusive):
         return record
 
     @exclusive
-    def copy(self) -> OnlineGP:
-        """Return an independent online GP with the same settings, points and counts."""
+    def copy(self, into: OnlineGP | None = None) -> OnlineGP:
+        """Return an independent online GP with the same settings, points and counts.
+
+        It is `into`, an online GP that is not used any more, if its arrays have the same sizes:
+        this saves the time of new memory.
+        """
         content = Exclusive.__getstate__(self)
-        content["_state"] = Dictionary(*map(np.copy, self._state))
-        other = type(self).__new__(type(self))
-        Exclusive.__setstate__(other, content)
-        return other
+        if into is None or not into._has_sizes_of(self):
+            content["_state"] = Dictionary(*(array.copy() for array in self._state))
+            other = type(self).__new__(type(self))
+            Exclusive.__setstate__(other, content)
+            return other
+        for target, source in zip(into._state, self._state, strict=True):
+            target[...] = source
+        content["_state"] = into._state
+        vars(into).update(content)
+        return into
+
+    def _has_sizes_of(self, other: OnlineGP) -> bool:
+        """Return whether the arrays of another online GP have the same sizes."""
+        pairs = zip(self._state, other._state, strict=True)
+        return type(self) is type(other) and all(a.shape == b.shape for a, b in pairs)
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:
