@@ -657,16 +657,18 @@ class Learner:
         errors = mended.errors | {(mended.target, row): error}
         before = self.outliers.copy_of(self.model.gp)
         before.close_gate()
-        self.outliers.opening = Opening(
+        opening = Opening(
             mended,
             self.model,
             before,
-            self._copy_of_adaptation(),
             errors,
             row + 1,
             mended.learned,
             n_clipped=int(is_clipped),
         )
+        opening.keep(before)
+        opening.follower = self._copy_of_adaptation()
+        self.outliers.opening = opening
 
     def _adapt(self, row: int) -> None:
         """Test the errors before a row, if that is due, and adapt or replace the model.
@@ -746,18 +748,10 @@ class Learner:
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
-        if accepted.before is not None and row is not None:
-            follower = self._copy_of_adaptation()
-            self.outliers.opening = Opening(
-                self.outliers.mended,
-                self.model,
-                accepted.before,
-                follower,
-                accepted.errors,
-                row,
-                accepted.learned,
-                next_predictions=accepted.next_predictions,
-            )
+        if accepted.opening is not None and row is not None:
+            if not accepted.opening.is_over:
+                accepted.opening.follower = self._copy_of_adaptation()
+            self.outliers.opening = accepted.opening
             self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
             self.adaptation.accept_outlier()

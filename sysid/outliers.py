@@ -98,12 +98,7 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
-    #: copy of the online GP before it learned the sample, if the gate opens with it
-    before: OnlineGP | None
-    errors: Errors  # errors of replaced measurements before the decision
-    #: predictions of the row after the sample by the model of before; None: they are not known
-    next_predictions: BothPredictions | None
-    learned: Range  # range of the learned outputs before the decision
+    opening: Opening | None  # of the gate, if it opens with the sample
 
 
 class Cause(NamedTuple):
@@ -391,9 +386,7 @@ class Opening:
     model : Model
         Model at the opening, whose online GP goes on learning.
     gp : OnlineGP
-        Copy of that before it learned the first of these samples.
-    follower : object
-        Copy of the object that re-estimates the hyper-parameters; None: there is none.
+        Online GP before it learned the first of these samples.
     errors : dict
         Errors of replaced measurements at the opening, also those of a burst that was refused.
     row : int
@@ -404,6 +397,16 @@ class Opening:
         Number of these errors whose prediction went beyond it, and was not counted yet.
     next_predictions : BothPredictions, optional
         Predictions of the row that comes next, if they are known already.
+
+    Attributes
+    ----------
+    gp : OnlineGP
+    has_copy : bool
+        Whether `gp` is a copy that nobody else uses (`keep`).
+    follower : object
+        Copy of the object that re-estimates the hyper-parameters; None: there is none.
+    n_clipped_variances : int
+        Number of variances of its predictions that were negative and were clipped at 0.
     """
 
     def __init__(
@@ -411,7 +414,6 @@ class Opening:
         mended: MendedRows,
         model: Model,
         gp: OnlineGP,
-        follower: Any,
         errors: Errors,
         row: int,
         learned: Range,
@@ -420,7 +422,9 @@ class Opening:
     ) -> None:
         self.model = model
         self.gp = gp
-        self.follower = follower
+        self.follower: Any = None
+        self.has_copy = False
+        self.n_clipped_variances = 0
         self._mended = mended
         self._features = compiled_features(model)
         self._state = self._new_state(errors, learned, row)
@@ -452,6 +456,13 @@ class Opening:
         state.numbers[dictionary.N_REPLACED] = len(errors)
         state.numbers[dictionary.N_ERRORS_REPLACED] = len(errors)
         return state
+
+    def keep(self, copied: OnlineGP) -> None:
+        """Go on with a copy of the online GP, which is about to learn."""
+        copied.n_clipped_predictions += self.n_clipped_variances
+        self.n_clipped_variances = 0
+        self.gp = copied
+        self.has_copy = True
 
     def _number(self, position: int) -> int:
         return int(self._state.numbers[position])
@@ -542,9 +553,11 @@ class Opening:
         rows = mended.measured_rows
         gp = self.gp
         if self._features is not None:
-            gp.n_clipped_predictions += gp.look_ahead(
-                self._features, mended.lags, rows, self._state
-            )
+            n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
+            if self.has_copy:
+                gp.n_clipped_predictions += n_clipped
+            else:
+                self.n_clipped_variances += n_clipped
             return
         state = self._state
         model_before = replace(self.model, gp=gp)
@@ -846,9 +859,9 @@ class OutlierHandling:
             return None
         errors = dict(self.mended.errors)
         cause = None
-        next_predictions = None
+        known = None  # predictions of the next row
         if row is not None and self.mended.follows[row]:
-            is_target_wrong, cause, next_predictions = self._explain(suspect, model, row)
+            is_target_wrong, cause, known = self._explain(suspect, model, row)
             if is_target_wrong:
                 return None
         elif suspect.was_outlier:
@@ -864,16 +877,21 @@ class OutlierHandling:
         self.mended.learn(x, y)
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
-        before = None
+        opening = None
         if plant_jumped and row is not None and self.opening is None:
-            before = self.copy_of(model.gp)
+            opening = Opening(
+                self.mended, model, model.gp, errors, row, learned_before, next_predictions=known
+            )
+            opening.look_ahead()
+            if not opening.is_over:
+                opening.keep(self.copy_of(model.gp))
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
         for name in PREDICTION_FIELDS:
             learned[name] = suspect.row[name]
         report = UpdateReport(*learned[0].item())
-        return Accepted(report, plant_jumped, before, errors, next_predictions, learned_before)
+        return Accepted(report, plant_jumped, opening)
 
     def copy_of(self, gp: OnlineGP) -> OnlineGP:
         """Return a copy of an online GP, in the memory of one that is not used any more."""
@@ -883,7 +901,7 @@ class OutlierHandling:
 
     def end_opening(self) -> None:
         """End an opening after which the present model stays."""
-        if self.opening is not None:
+        if self.opening is not None and self.opening.has_copy:
             self._unused = self.opening.gp
         self.opening = None
 
