@@ -264,13 +264,10 @@ class MendedRows:
 
     def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
-        n = len(errors)
-        cells = np.zeros((n + n_free, 2), dtype=np.int64)
-        values = np.zeros(n + n_free)
-        for i, ((name, time), error) in enumerate(errors.items()):
-            cells[i] = self.positions[name], time
-            values[i] = error
-        return cells, values
+        known = [(self.positions[name], time) for name, time in errors]
+        free = [(0, 0)] * n_free
+        cells = np.array(known + free, dtype=np.int64).reshape(-1, 2)
+        return cells, np.array([*errors.values(), *[0.0] * n_free])
 
     def find_jumps(self, limits: dict[int, float]) -> list[int]:
         """Return the rows where a column changes by more than its limit from the row before.
@@ -315,7 +312,8 @@ class MendedRows:
 
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
-        self._forget(row)
+        if self.errors:
+            self._forget(row)
         error, is_clipped = self.error_of(self.x[row], float(self.y[row]), mean, self.learned)
         self.n_clipped += is_clipped
         self.set_errors(row + 1, self.errors | {(self.target, row): error})
@@ -332,8 +330,9 @@ class MendedRows:
         if n:
             self.last = self._measured[0][-1].copy()
             self.last_target = float(self._measured[1][-1])
-            self._forget(n)
-            self.errors = _counted_from(n, self.errors)
+            if self.errors:
+                self._forget(n)
+                self.errors = _counted_from(n, self.errors)
 
     def _forget(self, row: int) -> None:
         """Keep only the errors that this row, or the one before it, may have among its lags."""
@@ -526,7 +525,11 @@ class Opening:
 
     def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row."""
-        self._count_from(n, self._mended.without_old(self.errors, n))
+        kept = self._mended.without_old(self.errors, n)
+        cells, values = self._mended.cells_of(_counted_from(n, kept))
+        self._state.cells[: len(kept)] = cells
+        self._state.errors[: len(kept)] = values
+        self._state.numbers[dictionary.N_ERRORS_REPLACED] = len(kept)
 
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
@@ -534,15 +537,7 @@ class Opening:
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
-        self._count_from(n_rows, self.errors)
-
-    def _count_from(self, row: int, errors: Errors) -> None:
-        """Keep these errors, with their times counted from a row."""
-        cells, values = self._mended.cells_of(_counted_from(row, errors))
-        n = len(errors)
-        self._state.cells[:n] = cells
-        self._state.errors[:n] = values
-        self._state.numbers[dictionary.N_ERRORS_REPLACED] = n
+        self._state.cells[:, 1] -= n_rows
 
     def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
@@ -689,7 +684,7 @@ class OutlierHandling:
         n_rows = len(mended.y)
         jumps = mended.find_jumps(self._jump_limits)
         self._jumps = [*jumps, n_rows]
-        self._values_before = {row: {} for row in jumps}
+        self._values_before = {row: {} for row in jumps} if jumps else {}
         if n_rows < 2 or not jumps:
             return
         rows = np.array(jumps[:-1] if jumps[-1] == n_rows - 1 else jumps, dtype=int)
