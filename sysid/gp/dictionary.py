@@ -1525,8 +1525,9 @@ N_CONFIRMING_SAMPLES = 2
 
 
 # A prediction confirms its lags only if its standard deviation is at most this many times that of
-# the noise.
-MAX_CONFIRMING_STDS = 4.0
+# the noise. With 4 times, the predictions of an offset far outside of the range learned were taken
+# for confirmed, and the burst was learned.
+MAX_CONFIRMING_STDS = 2.0
 
 
 # A prediction that takes the place of a rejected measurement goes beyond the range of the outputs
