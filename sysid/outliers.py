@@ -970,9 +970,9 @@ class OutlierHandling:
     def _explain_by_target(
         self, model: Model, row: int, other_errors: Errors, target_cell: Cell, error: float
     ) -> tuple[bool, None, BothPredictions | None]:
-        """Do what `_explain` does for an outlier if the only other signal is the target.
+        """Do what `_explain` does for an outlier if no other signal can be wrong.
 
-        The mean is a constant.
+        The mean is a constant. `error` is that of the measurement at `target_cell`.
         """
         mended = self.mended
         features = self._constant_features
