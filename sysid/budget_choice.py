@@ -11,7 +11,7 @@ import xarray as xr
 from sysid.beside import one_blas_thread
 from sysid.gp.kernels import Linear
 from sysid.gp.training import MaximumLikelihood, Start
-from sysid.held_out import N_FOLDS, FoldErrors, held_out_error
+from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, largest_counted_error
 from sysid.identification import AUTOMATIC_BUDGET, Settings
 from sysid.model.model import max_points
 from sysid.narx.lags import Narx
@@ -110,7 +110,8 @@ def _grow(
     """Do what `choose_budget` describes; None if the time is up before anything is compared."""
     if error is None:
         with steps.step():
-            error = held_out_error(narx, records, settings, starts=starts)
+            largest = largest_counted_error(narx, records, settings, starts=starts)
+            error = held_out_error(narx, records, settings, starts=starts, largest=largest)
     if not error.is_complete:
         return None
     chosen = replace(settings, budget=settings.max_points)
@@ -122,7 +123,9 @@ def _grow(
         larger = replace(settings, budget=budget)
         limit = MAX_ERROR_RATIO_OF_GROWTH * smallest
         with steps.step():
-            error = held_out_error(narx, records, larger, limit, starts=starts)
+            error = held_out_error(
+                narx, records, larger, limit, starts=starts, largest=error.largest
+            )
         if error.n_folds:
             errors[budget] = error
         is_better = error.is_complete and error.rmse < limit

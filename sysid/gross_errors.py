@@ -307,6 +307,12 @@ def without_gross_errors(
     return tuple(screened)
 
 
+def have_gross_errors(records: Iterable[xr.Dataset]) -> bool:
+    """Return whether gross errors were found in any of the records (`screen_records`)."""
+    counts = (json.loads(record.attrs.get(SCREENED, "{}")) for record in records)
+    return any(any(count.values()) for count in counts)
+
+
 def are_untouched(marks: Marks, narx: Narx) -> NDArray[np.bool_]:
     """Return which samples (n,) of a record have no gross error in the target and among the lags.
 
@@ -802,7 +808,7 @@ class _Model:
             residual = y - x @ self.coefficients
             if np.abs(residual - before).max() < MIN_REWEIGHTED_CHANGE * std:
                 break
-        self.std = max(_std_of_residuals(residual, OUTER_QUANTILE_OF_ROBUST_FIT), MIN_STD)
+        self.std = max(std_of_residuals(residual, OUTER_QUANTILE_OF_ROBUST_FIT), MIN_STD)
         return True
 
     def _fit(self, is_unknown: _Masks) -> bool:
@@ -834,7 +840,7 @@ class _Model:
         gram[np.diag_indices(p)] += RIDGE * len(y)
         inverse = np.linalg.inv(gram)
         self.coefficients = inverse @ (x.T @ y)
-        self.std = max(_std_of_residuals(y - x @ self.coefficients), MIN_STD)
+        self.std = max(std_of_residuals(y - x @ self.coefficients), MIN_STD)
         self.t_values = self.coefficients / (self.std * np.sqrt(np.diag(inverse)))
         return True
 
@@ -929,7 +935,7 @@ def _spread(mask: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
     return np.asarray(counts > before)
 
 
-def _std_of_residuals(residual: Array, outer_quantile: float = 0.95) -> float:
+def std_of_residuals(residual: Array, outer_quantile: float = 0.95) -> float:
     """Return a standard deviation that residuals beyond a quantile do not change."""
     magnitude = np.abs(residual - np.median(residual))
     middle = np.quantile(magnitude, 0.5) / MEDIAN_OF_NORMAL

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sysid.gp.training import Start
+from sysid.gross_errors import have_gross_errors, std_of_residuals
 from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx, consecutive
 from sysid.time_limit import out_of_time
@@ -27,6 +28,10 @@ MAX_TRAINING_SAMPLES = 300
 #: errors do not show.
 MIN_GAIN_NATS = 0.01
 
+#: Where gross errors were found, larger held-out errors count as errors of this many robust
+#: standard deviations: some gross errors may have remained.
+MAX_COUNTED_STDS = 4.0
+
 
 class FoldErrors(NamedTuple):
     """One-step errors of a model on folds that it has not learned."""
@@ -34,6 +39,7 @@ class FoldErrors(NamedTuple):
     rmse: float  # unit of the target, on the folds that were held out; nan without any
     #: fewer than `N_FOLDS` if the error could no longer come below the limit, or the time was up
     n_folds: int
+    largest: float = inf  # magnitude as which larger errors count, unit of the target
 
     @property
     def is_complete(self) -> bool:
@@ -48,12 +54,15 @@ def held_out_error(
     limit: float = inf,
     *,
     starts: list[Start] | None = None,
+    largest: float = inf,
 ) -> FoldErrors:
     """Return the one-step error of the model on folds that it has not learned.
 
     See `held_out_errors`.
     """
-    (error,) = held_out_errors(narx, records, settings, [1.0], limit, starts=starts)
+    (error,) = held_out_errors(
+        narx, records, settings, [1.0], limit, starts=starts, largest=largest
+    )
     return error
 
 
@@ -65,6 +74,7 @@ def held_out_errors(
     limit: float = inf,
     *,
     starts: list[Start] | None = None,
+    largest: float = inf,
 ) -> list[FoldErrors]:
     """Return the one-step errors of models on folds that they have not learned.
 
@@ -87,6 +97,9 @@ def held_out_errors(
     starts
         What the training derived from the rows that each model learns, as far as it is known: from
         the same models with another budget, on which it does not depend. Others are appended.
+    largest
+        Larger errors count as errors of this magnitude [unit of the target]; see
+        `largest_counted_error`.
 
     Raises
     ------
@@ -115,13 +128,45 @@ def held_out_errors(
             narx, quick, starts[fold], factors_in_race, x, y, follows_learned, is_learned
         )
         for i, error in zip(in_race, errors, strict=True):
-            sums_of_squares[i] += float(error @ error)
+            counted = np.clip(error, -largest, largest)
+            sums_of_squares[i] += float(counted @ counted)
             n_folds[i] += 1
     found = []
     for sum_of_squares, n in zip(sums_of_squares, n_folds, strict=True):
         mean_square = sum_of_squares / ends[n] if n else nan
-        found.append(FoldErrors(float(np.sqrt(mean_square)), int(n)))
+        found.append(FoldErrors(float(np.sqrt(mean_square)), int(n), largest))
     return found
+
+
+def largest_counted(residuals: np.ndarray) -> float:
+    """Return the magnitude as which larger errors count, by held-out residuals (n,) of one model.
+
+    It is `MAX_COUNTED_STDS` standard deviations, which 5 % of gross errors do not change.
+    """
+    return MAX_COUNTED_STDS * std_of_residuals(residuals)
+
+
+def largest_counted_error(
+    narx: Narx,
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    *,
+    starts: list[Start] | None = None,
+) -> float:
+    """Return the magnitude as which larger held-out errors count when models are compared.
+
+    It is infinite if no gross errors were found in the records (`sysid.screen_records`). If some
+    were, others may have remained. A single one among the targets or the lags would decide which
+    model has the smallest error. So the errors of all models that are compared are cut at the same
+    magnitude, which is that of `largest_counted` for the residuals of this model. It is infinite,
+    too, if the time is up.
+
+    Parameters are those of `held_out_residuals`.
+    """
+    if not have_gross_errors(records):
+        return inf
+    residuals = held_out_residuals(narx, records, settings, starts=starts)
+    return inf if residuals is None else largest_counted(residuals)
 
 
 def held_out_residuals(

@@ -23,7 +23,7 @@ from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, Jumps, UpdateReport
 from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
@@ -566,9 +566,7 @@ class Learner:
         self.n_undone = 0
         self._max_piece_rows = MIN_PIECE_ROWS
         self._has_gate = gate is not None
-        self.outliers = OutlierHandling(
-            model.narx, model.scaling, has_gate=self._has_gate, n_mended=n_mended
-        )
+        self.outliers = OutlierHandling(model, has_gate=self._has_gate, n_mended=n_mended)
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
@@ -622,20 +620,22 @@ class Learner:
         if opening is not None and not opening.is_over:
             max_rows = min(max_rows, opening.row_of_decision(len(record)) - begin)
         was_open = self.model.gp.gate_is_open
-        planned, is_held_back = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
+        planned = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
         learned = self.model.update_many(
-            mended.x[planned],
-            mended.y[planned],
+            mended.x[planned.rows],
+            mended.y[planned.rows],
             until_outlier=True,
-            withhold=is_held_back,
-            record=record[planned],
+            withhold=planned.is_held_back,
+            record=record[planned.rows],
+            jumps=planned.jumps,
         )
         piece = slice(begin, begin + len(learned))
         if adaptation is not None:
             measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
-            adaptation.observe(mended.x[piece], mended.y[piece], learned, measured)
+            watched = learned if planned.jumps is None else _as_held_back(learned, planned.jumps)
+            adaptation.observe(mended.x[piece], mended.y[piece], watched, measured)
         if opening is not None and opening.is_over and opening.next_row <= piece.stop:
-            outliers.opening = None  # a row of the piece has decided
+            outliers.end_opening()  # a row of the piece has decided
         has_outlier = bool(record["outlier"][piece.stop - 1])
         self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
         if has_outlier:
@@ -643,7 +643,9 @@ class Learner:
         gate_is_open = self.model.gp.gate_is_open
         if has_outlier and gate_is_open and not was_open and outliers.opening is None:
             self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
-        outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
+        outliers.take_record(
+            piece, learned, is_held_back=planned.is_held_back, gate_is_open=gate_is_open
+        )
         return piece.stop
 
     def _open_gate(self, row: int, mean: float) -> None:
@@ -653,16 +655,20 @@ class Learner:
             mended.x[row], float(mended.y[row]), mean, mended.learned
         )
         errors = mended.errors | {(mended.target, row): error}
-        before = replace(self.model, gp=self.model.gp.copy())
-        before.gp.close_gate()
-        self.outliers.opening = Opening(
+        before = self.outliers.copy_of(self.model.gp)
+        before.close_gate()
+        opening = Opening(
+            mended,
+            self.model,
             before,
-            self._copy_of_adaptation(),
             errors,
             row + 1,
             mended.learned,
             n_clipped=int(is_clipped),
         )
+        opening.keep(before)
+        opening.follower = self._copy_of_adaptation()
+        self.outliers.opening = opening
 
     def _adapt(self, row: int) -> None:
         """Test the errors before a row, if that is due, and adapt or replace the model.
@@ -677,7 +683,7 @@ class Learner:
             x, y = adaptation.departed
             self._train_again(adaptation)
             self.outliers.mended.learn(x, y)
-            self.outliers.restart(self.model.scaling, row)
+            self.outliers.restart(self.model, row)
 
     def _adapt_hyperparameters(self, adaptation: Follower) -> None:
         """Test the errors, if that is due, and take over new hyper-parameters."""
@@ -742,16 +748,10 @@ class Learner:
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
-        if accepted.before is not None and row is not None:
-            follower = self._copy_of_adaptation()
-            self.outliers.opening = Opening(
-                accepted.before,
-                follower,
-                accepted.errors,
-                row,
-                accepted.learned,
-                next_predictions=accepted.next_predictions,
-            )
+        if accepted.opening is not None and row is not None:
+            if not accepted.opening.is_over:
+                accepted.opening.follower = self._copy_of_adaptation()
+            self.outliers.opening = accepted.opening
             self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
             self.adaptation.accept_outlier()
@@ -774,20 +774,25 @@ class Learner:
         outliers = self.outliers
         opening = outliers.opening
         assert opening is not None
-        opening.look_ahead(outliers.mended)
+        opening.look_ahead()
         if opening.row_of_decision(len(outliers.mended.y)) > row:
             return
         if opening.is_over:
-            outliers.opening = None
+            outliers.end_opening()
             return
         self.n_undone += opening.n_samples - 1 - len(opening.returned)
-        self.model = replace(opening.model, follower=opening.follower, pending=self.model.pending)
+        self.model = replace(
+            opening.model,
+            gp=opening.gp,
+            follower=opening.follower,
+            pending=self.model.pending,
+        )
         self.adaptation = opening.follower
         if self.adaptation is not None:
             self._adapt_hyperparameters(self.adaptation)
         for x, y in opening.returned:
             self._learn_returned(x, y)
-        outliers.undo(self.model.scaling, row)
+        outliers.undo(self.model, row)
 
     def _learn_returned(self, x: np.ndarray, y: np.ndarray) -> None:
         """Learn a sample since the plant of before returned; it was reported already."""
@@ -801,6 +806,18 @@ class Learner:
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
+
+
+def _as_held_back(record: np.ndarray, jumps: Jumps) -> np.ndarray:
+    """Return the record (n,) as if the samples with jumps had been held back.
+
+    An adaptation takes samples when they are predicted, and does not know whether a sample that is
+    held back is stored later. It must not matter to it whether the next row was known already.
+    """
+    seen_later = jumps.samples[jumps.is_learned]
+    watched = record.copy()
+    watched["accepted"][seen_later] = False
+    return watched
 
 
 def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:

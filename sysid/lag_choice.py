@@ -22,8 +22,16 @@ from sysid.gp.kernels import SquaredExponential
 from sysid.gp.mean import AutomaticMean, ConstantMean
 from sysid.gp.rules import Learning
 from sysid.gp.training import InitialSamples, MaximumLikelihood, Start
-from sysid.gross_errors import screen_records
-from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors, scaled
+from sysid.gross_errors import have_gross_errors, screen_records
+from sysid.held_out import (
+    N_FOLDS,
+    FoldErrors,
+    held_out_error,
+    held_out_errors,
+    largest_counted,
+    largest_counted_error,
+    scaled,
+)
 from sysid.identification import Settings
 from sysid.linear_part import LinearPart, LinearPartKind
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
@@ -246,9 +254,45 @@ def rank_lags(
         The output is constant, or the records are too short for any candidate.
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
+    shifts = _shifts_of(dead_times, several, target, inputs)
+    return _linear_candidates(several, target, shifts, max_order, on_missing).ranked()
+
+
+class _LinearCandidates(NamedTuple):
+    """Numbers of lags that linear models are compared with."""
+
+    numbers: list[LagNumbers]
+    shifts: dict[str, int]  # number of lags of each input that are left out
+    columns: list[list[int]]  # features of each candidate among all of them
+    errors: HeldOutErrors
+    #: larger errors count as errors of this magnitude [unit of the target]
+    largest: float
+
+    def ranked(self) -> list[dict[str, Any]]:
+        """Return the rows of `rank_lags`, the best first."""
+        tried = []
+        for (na, nb, nk), columns in zip(self.numbers, self.columns, strict=True):
+            error = self.errors.rmse(columns, self.largest)
+            tried.append({"na": na, "nb": nb, "nk": _first_lags(nk, self.shifts), LINEAR: error})
+        return sorted(tried, key=lambda row: row[LINEAR])
+
+
+def _linear_candidates(
+    several: Sequence[xr.Dataset],
+    target: str,
+    shifts: dict[str, int],
+    max_order: int,
+    on_missing: OnMissing,
+) -> _LinearCandidates:
+    """Return the candidates of `rank_lags`; their inputs are those of `shifts`.
+
+    Where gross errors were found in the records, large errors are cut (`largest_counted_error`), by
+    the residuals of the linear model with all lags. The rows of its large residuals are not learned
+    by any of the linear models, which have no other protection against them.
+    """
+    inputs = list(shifts)
     orders = range(1, max_order + 1)
     grid = product(orders, orders, (1, 0)) if inputs else product(orders, [0], [1])
-    shifts = _shifts_of(dead_times, several, target, inputs)
     candidates = _affordable(grid, several, target, inputs, shifts)
     max_na = max(na for na, _, _ in candidates)
     max_input_lag = max(nb + nk - 1 for _, nb, nk in candidates)
@@ -260,14 +304,16 @@ def rank_lags(
         on_missing=on_missing,
     )
     errors = _held_out_errors(narx, several)
-    tried = []
-    for na, nb, nk in candidates:
-        columns = _columns_of(
-            na, nb, nk, max_na=max_na, max_input_lag=max_input_lag, n_inputs=len(inputs)
-        )
-        first_lags = _first_lags(nk, shifts)
-        tried.append({"na": na, "nb": nb, "nk": first_lags, "linear": errors.rmse(columns)})
-    return sorted(tried, key=lambda row: row["linear"])
+    largest = inf
+    if have_gross_errors(several):
+        residuals = errors.residuals(range(narx.n_features))
+        largest = largest_counted(residuals)
+        errors.leave_out(np.abs(residuals) > largest)
+    columns = [
+        _columns_of(na, nb, nk, max_na=max_na, max_input_lag=max_input_lag, n_inputs=len(inputs))
+        for na, nb, nk in candidates
+    ]
+    return _LinearCandidates(candidates, shifts, columns, errors, largest)
 
 
 def best_arx(
@@ -442,7 +488,10 @@ def choose_lags(
     Of long records only pieces spread over them are simulated.
 
     Gross errors of the records are taken as missing first (`sysid.screen_records`), unless the
-    settings have no gate.
+    settings have no gate. If any are found, others may have remained, and a single one could
+    decide. So the errors one step ahead of all candidates are then cut at the same magnitude, four
+    robust standard deviations of the held-out errors of the model with the lags of the best linear
+    model (`sysid.held_out.largest_counted_error`).
 
     Lags of an input with a dead time (`estimate_dead_times`) begin with the dead time or with the
     sample before.
@@ -504,17 +553,10 @@ def choose_lags(
     if tried:
         equal = _equal_in_free_run(tried)
     else:
-        tried = rank_lags(
-            several,
-            target,
-            moving,
-            max_order=max_order,
-            on_missing=on_missing,
-            dead_times=dead_times,
-        )
+        linear = _linear_candidates(several, target, shifts, max_order, on_missing)
         with time_limit.running(), share_of_time(COMPARISON_TIME_SHARE):
-            chosen, narx, settings = _choose_one_step_ahead(
-                tried, make_narx, several, settings, notes
+            chosen, tried, narx, settings = _choose_one_step_ahead(
+                linear, make_narx, several, settings, notes
             )
         chosen["chosen"] = True
         notes += _note_time(time_limit)
@@ -609,28 +651,92 @@ def _choose_linear_part(several: Sequence[xr.Dataset], narx: Narx, settings: Set
     with limit_of(settings.training).running(), share_of_time(COMPARISON_TIME_SHARE):
         steps = Steps(2)
         with steps.step():
-            error = held_out_error(judged, several, settings)
+            starts: list[Start] = []
+            largest = largest_counted_error(judged, several, settings, starts=starts)
+            error = held_out_error(judged, several, settings, starts=starts, largest=largest)
         with steps.step():
-            error_with_linear = held_out_error(judged_with_linear, several, settings)
+            error_with_linear = held_out_error(
+                judged_with_linear, several, settings, largest=largest
+            )
     are_complete = error.is_complete and error_with_linear.is_complete
     is_better = are_complete and MAX_EQUAL_ERROR_RATIO * error_with_linear.rmse < error.rmse
     return extended if is_better else narx
 
 
 def _choose_one_step_ahead(
+    linear: _LinearCandidates,
+    make_narx: Callable[[int, int, FirstLags], Narx],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    notes: list[str],
+) -> tuple[dict[str, Any], list[dict[str, Any]], Narx, Settings]:
+    """Return the best of all candidates, these, its regressors, and the settings to learn with.
+
+    The candidates are rows of `rank_lags`, to which the errors of the estimators are added. What
+    was found out about the errors is added to the notes.
+    """
+    tried = linear.ranked()
+    if not isinstance(settings.training, MaximumLikelihood):
+        notes += _note_largest(linear.largest)
+        chosen, narx = _choose_by_linear_models(tried, make_narx, records, settings)
+        return chosen, tried, narx, settings
+    starts: FoldStarts = {}
+    if linear.largest < inf:
+        linear, tried = _cut_alike(linear, tried, make_narx, records, settings, starts)
+    notes += _note_largest(linear.largest)
+    chosen, narx, settings = _choose_by_all_estimators(
+        tried, make_narx, records, settings, notes, starts, linear.largest
+    )
+    return chosen, tried, narx, settings
+
+
+def _cut_alike(
+    linear: _LinearCandidates,
+    tried: list[dict[str, Any]],
+    make_narx: Callable[[int, int, FirstLags], Narx],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+    starts: FoldStarts,
+) -> tuple[_LinearCandidates, list[dict[str, Any]]]:
+    """Return the linear models with the errors cut where those of all estimators are, and ranked.
+
+    The residuals of the model with the lags of the best linear candidate decide
+    (`largest_counted_error`). What was trained for it is added to `starts`.
+    """
+    best = tried[0]
+    narx = make_narx(best["na"], best["nb"], best["nk"])
+    of_folds: list[Start] = []
+    largest = largest_counted_error(narx, records, settings, starts=of_folds)
+    if largest == inf:  # the time was up
+        return linear, tried
+    linear = linear._replace(largest=largest)
+    tried = linear.ranked()
+    for row in tried:
+        if make_narx(row["na"], row["nb"], row["nk"]) == narx:
+            starts[id(row), MODEL] = of_folds
+    return linear, tried
+
+
+def _note_largest(largest: float) -> list[str]:
+    """Return a note that large errors are cut, if they are."""
+    if largest == inf:
+        return []
+    return [
+        f"held-out errors beyond {largest:.4g} count as {largest:.4g}, because further gross "
+        "errors may have remained in the records"
+    ]
+
+
+def _choose_by_all_estimators(
     tried: list[dict[str, Any]],
     make_narx: Callable[[int, int, FirstLags], Narx],
     records: Sequence[xr.Dataset],
     settings: Settings,
     notes: list[str],
+    starts: FoldStarts,
+    largest: float,
 ) -> tuple[dict[str, Any], Narx, Settings]:
-    """Return the best candidate of `rank_lags`, its regressors, and the settings to learn with.
-
-    The errors of the estimators are added to the candidates, and what was found out about the noise
-    to the notes.
-    """
-    if not isinstance(settings.training, MaximumLikelihood):
-        return *_choose_by_linear_models(tried, make_narx, records, settings), settings
+    """Return the best candidate by the errors of all estimators, and what `choose_lags` needs."""
     scored = _best_by_order(tried)
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
     for row in scored:
@@ -638,9 +744,10 @@ def _choose_one_step_ahead(
         entrants[id(row)] = _entrants(narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
-    starts: FoldStarts = {}
     smallest = tried[0][LINEAR] if is_open else inf
-    smallest = _score_each(names, scored, entrants, records, starts, smallest, is_open=is_open)
+    smallest = _score_each(
+        names, scored, entrants, records, starts, smallest, largest, is_open=is_open
+    )
     if smallest == inf:  # the time was up before any error was known
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     limit = _largest_equal(scored, names, records, make_narx)
@@ -660,10 +767,14 @@ def _choose_one_step_ahead(
     if is_open and name in (MODEL, LINEAR_PART):
         settings_of_entrant = _with_variance_factor(settings, chosen, name)
     if is_open and name == MODEL:
-        settings_of_entrant = _best_variant(chosen, narx, records, settings_of_entrant, starts)
+        settings_of_entrant = _best_variant(
+            chosen, narx, records, settings_of_entrant, starts, largest
+        )
     if name == LONG_LINEAR:
         return chosen, narx, settings_of_entrant
-    settings_of_entrant = _grow_budget(chosen, name, narx, records, settings_of_entrant, starts)
+    settings_of_entrant = _grow_budget(
+        chosen, name, narx, records, settings_of_entrant, starts, largest
+    )
     of_chosen = starts.get((id(chosen), chosen.get("estimator", name)))
     noise = choose_noise(records, narx, settings_of_entrant, starts=of_chosen)
     if noise is not None:
@@ -679,6 +790,7 @@ def _score_each(
     records: Sequence[xr.Dataset],
     starts: FoldStarts,
     smallest: float,
+    largest: float,
     *,
     is_open: bool,
 ) -> float:
@@ -701,7 +813,7 @@ def _score_each(
             narx, entrant = entrants[id(row)][name]
             factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
             with steps.step():
-                _score(row, name, narx, records, entrant, limit, starts, factors)
+                _score(row, name, narx, records, entrant, limit, starts, largest, factors)
             smallest = min(smallest, _complete_error(row, name))
     return smallest
 
@@ -727,10 +839,11 @@ def _grow_budget(
     records: Sequence[xr.Dataset],
     settings: Settings,
     starts: FoldStarts,
+    largest: float,
 ) -> Settings:
     """Return the settings of the chosen candidate with a budget that has grown where it helps."""
     estimator = row.get("estimator", name)
-    error = FoldErrors(row[estimator], N_FOLDS)
+    error = FoldErrors(row[estimator], N_FOLDS, largest)
     choice = choose_budget(records, narx, settings, error=error, starts=starts[id(row), estimator])
     if choice is None:
         return settings
@@ -802,6 +915,7 @@ def _score(
     settings: Settings,
     limit: float,
     starts: FoldStarts,
+    largest: float,
     factors: Sequence[float] = (1.0,),
 ) -> None:
     """Add the held-out error of an estimator to a candidate.
@@ -809,8 +923,10 @@ def _score(
     It is that of the factor of the variance with the smallest error; among errors that differ by
     less than 1 % the first factor is taken.
     """
-    of_folds: list[Start] = []
-    errors = held_out_errors(narx, records, settings, factors, limit, starts=of_folds)
+    of_folds = starts.get((id(row), name), [])
+    errors = held_out_errors(
+        narx, records, settings, factors, limit, starts=of_folds, largest=largest
+    )
     most_folds = max(error.n_folds for error in errors)
     if not most_folds:
         return  # the time was up
@@ -870,6 +986,7 @@ def _best_variant(
     records: Sequence[xr.Dataset],
     settings: Settings,
     starts: FoldStarts,
+    largest: float,
 ) -> Settings:
     """Return the settings of the best variant of the model without a linear part.
 
@@ -889,7 +1006,7 @@ def _best_variant(
     smallest = row[MODEL]
     best = settings
     for variant, changed in variants.items():
-        _score(row, variant, narx, records, changed, smallest, starts)
+        _score(row, variant, narx, records, changed, smallest, starts, largest)
         if MAX_EQUAL_ERROR_RATIO * _complete_error(row, variant) < smallest:
             smallest = row[variant]
             best = changed

@@ -16,8 +16,29 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
+from sysid.gp import dictionary
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
+from sysid.gp.dictionary import (
+    NOT_PREDICTED,
+    Features,
+    Jumps,
+    Lags,
+    NextRow,
+    OpeningState,
+    Rows,
+    UpdateReport,
+    begin_comparison,
+    density_cost,
+    finish_comparison,
+    is_close,
+    is_refuted,
+    replace_lags,
+    replace_lags_of_rows,
+    replacement_error,
+    set_predictions,
+)
+from sysid.gp.mean import constant_of
+from sysid.gp.online import OnlineGP
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -26,42 +47,9 @@ from sysid.narx.succession import Succession
 #: of the next sample by more than this.
 MIN_BLAME_GAIN = 2.0
 
-#: A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
-#: next error is at most this fraction of the square of its own error, or of the next error without
-#: the replacement: a model that is wrong here misses all of them. The same holds for another signal
-#: that is blamed for an outlier, whose own error must be this small with the replacement, too.
-MAX_NEXT_SQUARE_FRACTION = 0.25
-
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
 OUTLIER_JUMP_STDS = 3.0
-
-#: The samples that are learned after the gate has opened are forgotten again if the plant of before
-#: returns after at most this many wrong ones.
-MAX_BURST_SAMPLES = 10
-
-#: The plant of before has returned if a sample is within this many gates of its prediction from the
-#: values that replace the burst, beyond as many (of the same width) from that from the measured
-#: values, and if the first error is at most this fraction of the second one. The gates widen with
-#: the square root of the number of values that were replaced in a row: each of them follows from
-#: the replacements before it, so that their errors add up.
-RETURN_GATES = 2.0
-RETURN_ERROR_FRACTION = 0.2
-
-#: number of samples that the model of before must predict well in a row, from the return on, until
-#: it takes over with the next one
-N_RETURNED_SAMPLES = 2
-
-#: number of samples in a row whose prediction from the measured lags confirms these
-N_CONFIRMING_SAMPLES = 2
-
-#: A prediction confirms its lags only if its standard deviation is at most this many times that of
-#: the noise.
-MAX_CONFIRMING_STDS = 4.0
-
-#: A prediction that takes the place of a rejected measurement goes beyond the range of the outputs
-#: that the model has learned by at most this fraction of the range, on each side [-].
-MAX_BEYOND_LEARNED = 0.1
 
 #: fields of a report that are its prediction; the others are decided afterwards
 PREDICTION_FIELDS = ("mean", "variance")
@@ -110,12 +98,7 @@ class Accepted(NamedTuple):
 
     report: UpdateReport  # with the prediction that was reported before, and the new decisions
     plant_jumped: bool  # whether it was beyond the gate although its measurements were right
-    #: copy of the model before it learned the sample, if the gate opens with it
-    before: Model | None
-    errors: Errors  # errors of replaced measurements before the decision
-    #: predictions of the row after the sample by the model of before; None: they are not known
-    next_predictions: BothPredictions | None
-    learned: Range  # range of the learned outputs before the decision
+    opening: Opening | None  # of the gate, if it opens with the sample
 
 
 class Cause(NamedTuple):
@@ -162,15 +145,27 @@ class MendedRows:
         }
         self._narx = narx
         self._succession = Succession(narx)
+        #: positions of the signals in `lags`
+        self.positions = {name: i for i, name in enumerate(narx.signals)}
         self.errors: Errors = {}  # times are counted from the first row of `begin`
         self.learned = NO_VALUES
         self.n_clipped = 0
         #: column of the output before the target; None if the target is a change without this lag
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
+        self.lags = self._find_lags()
         self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
+
+    def _find_lags(self) -> Lags:
+        """Return where the lags are, in the form that the compiled functions take."""
+        columns = np.full((len(self.positions), self._max_lag + 1, 2), -1)
+        for (name, lag), found in self.columns.items():
+            columns[self.positions[name], lag, : len(found)] = found
+        previous = -1 if self._previous is None else self._previous
+        target = self.positions[self.target]
+        return Lags(columns, target, previous, self._is_change, self._max_lag)
 
     def columns_of_newest(self, name: str) -> list[int]:
         """Return all columns of the newest value of a signal: two if it is in the linear part."""
@@ -205,6 +200,8 @@ class MendedRows:
         #: whether each row belongs to the same record as the one before: measurements that are
         #: replaced are replaced among its lags
         self.continues = self.follows.copy()
+        #: the rows as they were measured, in the form that the compiled functions take
+        self.measured_rows = Rows(x, y, self.continues)
         if self.n_skipped and len(y):
             self.follows[0] = False
             self.n_skipped = 0
@@ -252,19 +249,25 @@ class MendedRows:
 
         Row -1 is the last one of the block before; its target is nan.
         """
+        if not errors:
+            if row < 0:
+                return self.last.copy(), np.nan
+            return self._measured[0][row].copy(), float(self._measured[1][row])
+        rows = self.measured_rows
         if row < 0:
-            x = self.last.copy()
-            y = np.nan
-        else:
-            x = self._measured[0][row].copy()
-            y = float(self._measured[1][row])
-        for (name, time), error in errors.items():
-            lag = row - time
-            for column in self.columns.get((name, lag), ()):
-                x[column] -= error
-            if name == self.target and lag == 1 and self._is_change:
-                y += error
+            rows = Rows(self.last[None], np.array([np.nan]), np.array([True]))
+            errors = _counted_from(row, errors)
+            row = 0
+        x = np.empty(self.last.size)
+        y = replace_lags(self.lags, rows, row, *self.cells_of(errors), len(errors), x)
         return x, y
+
+    def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
+        known = [(self.positions[name], time) for name, time in errors]
+        free = [(0, 0)] * n_free
+        cells = np.array(known + free, dtype=np.int64).reshape(-1, 2)
+        return cells, np.array([*errors.values(), *[0.0] * n_free])
 
     def find_jumps(self, limits: dict[int, float]) -> list[int]:
         """Return the rows where a column changes by more than its limit from the row before.
@@ -304,19 +307,13 @@ class MendedRows:
         This is its predicted mean, unless that is too far beyond the range of the outputs learned
         so far. The second value states whether it is.
         """
-        error = y - mean
-        low, high = learned
-        if not self._has_values or not low < np.inf or learned == UNKNOWN_RANGE:
-            return error, False
-        margin = MAX_BEYOND_LEARNED * (high - low)
-        measured = y + float(x[self._previous]) if self._is_change else y
-        predicted = measured - error
-        clipped = min(max(predicted, low - margin), high + margin)
-        return (error, False) if clipped == predicted else (measured - clipped, True)
+        error, is_cut = replacement_error(self.lags, *learned, x, y, mean)
+        return error, bool(is_cut)
 
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
-        self._forget(row)
+        if self.errors:
+            self._forget(row)
         error, is_clipped = self.error_of(self.x[row], float(self.y[row]), mean, self.learned)
         self.n_clipped += is_clipped
         self.set_errors(row + 1, self.errors | {(self.target, row): error})
@@ -333,8 +330,9 @@ class MendedRows:
         if n:
             self.last = self._measured[0][-1].copy()
             self.last_target = float(self._measured[1][-1])
-            self._forget(n)
-            self.errors = _counted_from(n, self.errors)
+            if self.errors:
+                self._forget(n)
+                self.errors = _counted_from(n, self.errors)
 
     def _forget(self, row: int) -> None:
         """Keep only the errors that this row, or the one before it, may have among its lags."""
@@ -355,10 +353,15 @@ class MendedRows:
         if self.x is x:
             self.x = x.copy()
             self.y = y.copy()
-        for row in range(begin, min(begin + self._max_lag, len(y))):
-            if not self.continues[row]:
-                return
-            self.x[row], self.y[row] = self.row(row, self.errors)
+        replace_lags_of_rows(
+            self.lags,
+            self.measured_rows,
+            begin,
+            *self.cells_of(self.errors),
+            len(self.errors),
+            self.x,
+            self.y,
+        )
 
 
 class Opening:
@@ -378,10 +381,11 @@ class Opening:
 
     Parameters
     ----------
+    mended : MendedRows
     model : Model
-        Copy of the model before it learned the first of these samples.
-    follower : object
-        Copy of the object that re-estimates the hyper-parameters; None: there is none.
+        Model at the opening, whose online GP goes on learning.
+    gp : OnlineGP
+        Online GP before it learned the first of these samples.
     errors : dict
         Errors of replaced measurements at the opening, also those of a burst that was refused.
     row : int
@@ -395,22 +399,20 @@ class Opening:
 
     Attributes
     ----------
-    errors : dict
-        Errors of replaced measurements. Their times are counted in the block, as `MendedRows`.
-    next_row : int
-        Row of the block that `look_ahead` compares next.
-    is_over : bool
-        Whether the plant has changed, or may have.
-    has_returned : bool
-        Whether the plant of before has returned.
-    n_samples : int
-        Number of samples since the opening, up to the decision.
+    gp : OnlineGP
+    has_copy : bool
+        Whether `gp` is a copy that nobody else uses (`keep`).
+    follower : object
+        Copy of the object that re-estimates the hyper-parameters; None: there is none.
+    n_clipped_variances : int
+        Number of variances of its predictions that were negative and were clipped at 0.
     """
 
     def __init__(
         self,
+        mended: MendedRows,
         model: Model,
-        follower: Any,
+        gp: OnlineGP,
         errors: Errors,
         row: int,
         learned: Range,
@@ -418,21 +420,99 @@ class Opening:
         next_predictions: BothPredictions | None = None,
     ) -> None:
         self.model = model
-        self.follower = follower
-        self.errors = dict(errors)
-        self.next_row = row
-        self.learned = learned
-        self.n_clipped = n_clipped
-        self._next_predictions = next_predictions
-        self.n_samples = 0
-        self._n_confirmed = 0  # samples in a row that the measured lags predict
-        self._n_replaced = len(errors)  # values in a row that were replaced
-        self.is_over = False
-        self.has_returned = False
-        #: rows (1, n_features) and targets (1,) since the plant seemed to return
-        self.returned: list[tuple[np.ndarray, np.ndarray]] = []
-        #: largest width of the gate at which a prediction confirms its lags
-        self._largest_width = MAX_CONFIRMING_STDS * model.gp.width_of_gate(0.0)
+        self.gp = gp
+        self.follower: Any = None
+        self.has_copy = False
+        self.n_clipped_variances = 0
+        self._mended = mended
+        self._features = compiled_features(model)
+        self._state = self._new_state(errors, learned, row)
+        if next_predictions is not None:
+            self._state.mean[:], self._state.variance[:] = next_predictions
+            self._state.numbers[dictionary.IS_PREDICTED] = 1
+        self._state.numbers[dictionary.N_OUT_OF_RANGE] = n_clipped
+
+    def _new_state(self, errors: Errors, learned: Range, row: int) -> OpeningState:
+        """Return the state at the opening, in the form that the compiled functions take."""
+        mended = self._mended
+        n_features = mended.last.size
+        n_free = mended.lags.max_lag + 4  # one for each row until old ones are dropped
+        cells, values = mended.cells_of(errors, n_free)
+        state = OpeningState(
+            numbers=np.zeros(dictionary.N_OPENING_NUMBERS, dtype=np.int64),
+            cells=cells,
+            errors=values,
+            learned=np.array(learned),
+            regressors=np.empty((2, n_features)),
+            target=np.empty(1),
+            points=np.empty((2, self.gp.n_features)),
+            mean=np.empty(2),
+            variance=np.empty(2),
+            returned_regressors=np.empty((dictionary.N_RETURNED_SAMPLES, n_features)),
+            returned_targets=np.empty(dictionary.N_RETURNED_SAMPLES),
+        )
+        state.numbers[dictionary.NEXT_ROW] = row
+        state.numbers[dictionary.N_REPLACED] = len(errors)
+        state.numbers[dictionary.N_ERRORS_REPLACED] = len(errors)
+        return state
+
+    def keep(self, copied: OnlineGP) -> None:
+        """Go on with a copy of the online GP, which is about to learn."""
+        copied.n_clipped_predictions += self.n_clipped_variances
+        self.n_clipped_variances = 0
+        self.gp = copied
+        self.has_copy = True
+
+    def _number(self, position: int) -> int:
+        return int(self._state.numbers[position])
+
+    @property
+    def next_row(self) -> int:
+        """Row of the block that `look_ahead` compares next."""
+        return self._number(dictionary.NEXT_ROW)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the plant has changed, or may have."""
+        return bool(self._number(dictionary.IS_OVER))
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether the plant of before has returned."""
+        return bool(self._number(dictionary.HAS_RETURNED))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples since the opening, up to the decision."""
+        return self._number(dictionary.N_SAMPLES)
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of replacements that were cut to the range of the learned outputs."""
+        return self._number(dictionary.N_OUT_OF_RANGE)
+
+    @property
+    def learned(self) -> Range:
+        """Range of the outputs that the model has learned."""
+        low, high = self._state.learned.tolist()
+        return low, high
+
+    @property
+    def errors(self) -> Errors:
+        """Errors of replaced measurements. Their times are counted in the block."""
+        n = self._number(dictionary.N_ERRORS_REPLACED)
+        names = list(self._mended.positions)
+        cells = self._state.cells[:n].tolist()
+        values = self._state.errors[:n].tolist()
+        return {(names[i], time): error for (i, time), error in zip(cells, values, strict=True)}
+
+    @property
+    def returned(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Rows (1, n_features) and targets (1,) since the plant seemed to return."""
+        x = self._state.returned_regressors
+        y = self._state.returned_targets
+        n = self._number(dictionary.N_RETURNED)
+        return [(x[i : i + 1], y[i : i + 1]) for i in range(n)]
 
     @property
     def is_decided(self) -> bool:
@@ -443,107 +523,57 @@ class Opening:
         """Return the row of the block that decides; the number of rows if none of them does."""
         return self.next_row - 1 if self.is_decided else n_rows
 
-    def skip(self, n: int, mended: MendedRows) -> None:
+    def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row."""
-        self.errors = _counted_from(n, mended.without_old(self.errors, n))
+        kept = self._mended.without_old(self.errors, n)
+        cells, values = self._mended.cells_of(_counted_from(n, kept))
+        self._state.cells[: len(kept)] = cells
+        self._state.errors[: len(kept)] = values
+        self._state.numbers[dictionary.N_ERRORS_REPLACED] = len(kept)
 
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
-        self.next_row = 0
+        self._state.numbers[dictionary.NEXT_ROW] = 0
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
-        self.errors = _counted_from(n_rows, self.errors)
+        self._state.cells[:, 1] -= n_rows
 
-    def look_ahead(self, mended: MendedRows) -> None:
+    def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
 
         What the model learns meanwhile does not matter: only the model from before predicts them.
         """
-        n_rows = len(mended.measured_targets)
-        while self.next_row < n_rows and not self.is_decided:
-            self._compare(mended, self.next_row)
-            self.next_row += 1
-
-    def _compare(self, mended: MendedRows, row: int) -> None:
-        """Compare the next measured row with both predictions.
-
-        If the plant has returned for certain, the row is not yet part of `errors`.
-        """
-        self.n_samples += 1
-        if self.n_samples > MAX_BURST_SAMPLES and not self.returned:
-            self.is_over = True
+        mended = self._mended
+        rows = mended.measured_rows
+        gp = self.gp
+        if self._features is not None:
+            n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
+            if self.has_copy:
+                gp.n_clipped_predictions += n_clipped
+            else:
+                self.n_clipped_variances += n_clipped
             return
-        follows = bool(mended.continues[row])
-        if not follows:
-            self.errors = {}
-        x, y = mended.row(row, self.errors)
-        (measured_mean, mean), (variance, replaced_variance) = self._predict(mended, row, x)
-        # widths of the gate for the prediction from measured lags and for that from replaced ones
-        width = self.model.gp.width_of_gate(variance)
-        replaced_width = self.model.gp.width_of_gate(replaced_variance)
-        # errors of both, in gates
-        measured = abs(float(mended.measured_targets[row]) - measured_mean) / width
-        replaced = abs(y - mean) / replaced_width
-        is_informed = width <= self._largest_width
-        # Far from all samples before, the model allows everything: that is no explanation.
-        measured_in_same_gates = measured * width / replaced_width
-        if not follows:  # no lag is left from before: the model of before is right, or it is not
-            self.has_returned = measured <= 1.0 and is_informed
-            self.is_over = not self.has_returned
-            self.returned = []
-            return
-        n_added_up = self._n_replaced if self.errors else 1
-        return_gates = RETURN_GATES * math.sqrt(max(n_added_up, 1))
-        if self.returned and replaced <= return_gates:
-            if len(self.returned) == N_RETURNED_SAMPLES:
-                self.has_returned = True
-                return
-            self._remember(x, y)
-            self.errors = mended.without_old(self.errors, row + 1)
-            return
-        self.returned = []
-        is_confirmed = measured <= 1.0 and is_informed
-        self._n_confirmed = self._n_confirmed + 1 if is_confirmed else 0
-        if self._n_confirmed == N_CONFIRMING_SAMPLES:
-            self.is_over = True
-            return
-        if (
-            not is_confirmed
-            and replaced <= return_gates < measured_in_same_gates
-            and replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
-        ):
-            self._remember(x, y)
-        if replaced > 1.0 and not self.returned:
-            self._replace(mended, row, x, y, mean)
-        elif not self.returned:
-            self._n_replaced = 0
-        self.errors = mended.without_old(self.errors, row + 1)
+        state = self._state
+        model_before = replace(self.model, gp=gp)
+        while self.next_row < len(rows.targets) and not self.is_decided:
+            n = begin_comparison(mended.lags, rows, state)
+            if n > 0:
+                state.mean[:n], state.variance[:n] = model_before.predict_few(
+                    state.regressors[:n], is_checked=True
+                )
+                set_predictions(state, n, 0.0)
+            if n >= 0:
+                finish_comparison(*gp.gate_numbers, mended.lags, rows, state)
+            state.numbers[dictionary.NEXT_ROW] += 1
 
-    def _predict(self, mended: MendedRows, row: int, replaced: np.ndarray) -> BothPredictions:
-        """Predict a row from its measured lags and from the regressor with the replaced ones."""
-        known = self._next_predictions
-        self._next_predictions = None
-        if known is not None and mended.continues[row]:
-            return known
-        rows = [mended.measured_regressors[row]]
-        if self.errors:
-            rows.append(replaced)
-        means, variances = self.model.predict_few(np.array(rows), is_checked=True)
-        return BothPredictions(
-            (float(means[0]), float(means[-1])), (float(variances[0]), float(variances[-1]))
-        )
 
-    def _remember(self, x: np.ndarray, y: float) -> None:
-        """Keep a row (n_features,) and its target since the plant seemed to return."""
-        self.returned.append((x[None], np.array([y])))
+class Piece(NamedTuple):
+    """Rows that are predicted together."""
 
-    def _replace(self, mended: MendedRows, row: int, x: np.ndarray, y: float, mean: float) -> None:
-        """Replace the target of a row by its predicted mean, among the lags of later rows."""
-        error, is_clipped = mended.error_of(x, y, mean, self.learned)
-        self.n_clipped += is_clipped
-        self._n_replaced += 1
-        self.errors = self.errors | {(mended.target, row): error}
+    rows: slice
+    is_held_back: bool = False  # whether it is one row, which is not learned before the next one
+    jumps: Jumps | None = None  # of other signals; the record ends before one that is held back
 
 
 class OutlierHandling:
@@ -555,10 +585,9 @@ class OutlierHandling:
 
     Parameters
     ----------
-    narx : Narx
-    scaling : AffineMap
-        Scaling of the model. A sample is held back where another signal jumps by more than
-        `OUTLIER_JUMP_STDS` times its standard deviation in this scaling.
+    model : Model
+        A sample is held back where another signal jumps by more than `OUTLIER_JUMP_STDS` times its
+        standard deviation in the scaling of the model.
     has_gate : bool
         Whether samples are held back at all.
     n_mended : dict
@@ -578,22 +607,39 @@ class OutlierHandling:
 
     def __init__(
         self,
-        narx: Narx,
-        scaling: AffineMap,
+        model: Model,
         *,
         has_gate: bool,
         n_mended: dict[str, int],
     ) -> None:
+        narx = model.narx
         self.mended = MendedRows(narx)
         self.suspect: Suspect | None = None
         self.opening: Opening | None = None
+        self._unused: OnlineGP | None = None  # its memory is used by the next copy
         self.n_mended = n_mended
         self._features = narx.features
         self._has_gate = has_gate
+        #: rows where another signal jumps, rising; the number of rows at the end
         self._jumps: list[int] = []
+        #: other signals that may be wrong at such a row, each with the value before the jump
+        self._values_before: dict[int, dict[str, float]] = {}
         #: largest change of a column at which a sample is not held back
         self._jump_limits: dict[int, float] = {}
-        self._limit_jumps(scaling)
+        self._take_model(model)
+        self._next_row = NextRow(
+            np.empty((2, narx.n_features)),
+            np.empty((2, model.gp.n_features)),
+            np.empty(2),
+            np.empty(2),
+            np.zeros(1, dtype=np.int64),
+        )
+
+    def _take_model(self, model: Model) -> None:
+        """Take the scaling and the mean of a model."""
+        #: None: the mean is not a constant
+        self._constant_features = compiled_features(model)
+        self._limit_jumps(model.scaling)
 
     def _limit_jumps(self, scaling: AffineMap) -> None:
         """Set the largest changes of the columns at which a sample is not held back."""
@@ -605,7 +651,7 @@ class OutlierHandling:
                 std = float(scaling.scale[column])
                 self._jump_limits[column] = OUTLIER_JUMP_STDS * std
 
-    def restart(self, scaling: AffineMap, row: int) -> None:
+    def restart(self, model: Model, row: int) -> None:
         """Continue with a new model from a row on.
 
         No sample is held back any more, and no measurement is replaced: the new model has learned
@@ -614,11 +660,10 @@ class OutlierHandling:
         self.suspect = None
         self.opening = None
         self.mended.set_errors(row, {})
-        self._limit_jumps(scaling)
-        self._jumps = self.mended.find_jumps(self._jump_limits)
-        self._jumps.append(len(self.mended.y))
+        self._take_model(model)
+        self._find_jumps()
 
-    def undo(self, scaling: AffineMap, row: int) -> None:
+    def undo(self, model: Model, row: int) -> None:
         """Continue with the model from before the opening, whose errors are replaced from `row` on.
 
         The measurements of the burst are replaced among the lags.
@@ -630,8 +675,25 @@ class OutlierHandling:
         self.opening = None
         self.suspect = None
         self.mended.set_errors(row, errors)
-        self._limit_jumps(scaling)
-        self._jumps = [*self.mended.find_jumps(self._jump_limits), len(self.mended.y)]
+        self._take_model(model)
+        self._find_jumps()
+
+    def _find_jumps(self) -> None:
+        """Find the rows of the block where another signal jumps, and what may be wrong there."""
+        mended = self.mended
+        n_rows = len(mended.y)
+        jumps = mended.find_jumps(self._jump_limits)
+        self._jumps = [*jumps, n_rows]
+        self._values_before = {row: {} for row in jumps} if jumps else {}
+        if n_rows < 2 or not jumps:
+            return
+        rows = np.array(jumps[:-1] if jumps[-1] == n_rows - 1 else jumps, dtype=int)
+        for name, column in mended.newest.items():
+            values = mended.measured_regressors[:, column]
+            before = np.where(rows > 0, values[rows - 1], mended.last[column])
+            is_reversed = is_closer(values[rows + 1], before, values[rows])
+            for i in np.flatnonzero(is_reversed & mended.follows[rows + 1]).tolist():
+                self._values_before[int(rows[i])][name] = before[i]
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`.
@@ -647,19 +709,73 @@ class OutlierHandling:
         self.mended.begin(x, y, follows)
         if self.opening is not None:
             self.opening.begin_block()
-        self._jumps = self.mended.find_jumps(self._jump_limits)
-        self._jumps.append(len(y))  # the end of the block ends the last piece
+        self._find_jumps()
 
-    def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> tuple[slice, bool]:
-        """Return the rows from `begin` on to predict together, and whether they are held back.
+    def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> Piece:
+        """Return the rows from `begin` on to predict together.
 
-        A row that is held back is a piece of its own.
+        A row that is held back is a piece of its own. If the row after a jump is known already, the
+        jump is held back only if it may be wrong.
         """
+        n_rows = len(self.mended.y)
         first = begin + 1 if gate_is_open else begin  # an open gate lets this row pass
-        jump = self._jumps[bisect_left(self._jumps, first)]
-        if jump == begin:
-            return slice(begin, begin + 1), True
-        return slice(begin, min(begin + max_rows, jump)), False
+        position = bisect_left(self._jumps, first)
+        jump = self._jumps[position]
+        if jump == begin and not self._is_harmless(begin):
+            return Piece(slice(begin, begin + 1), is_held_back=True)
+        end = min(begin + max_rows, n_rows)
+        if jump >= end:
+            return Piece(slice(begin, end))
+        if not self._tells_jumps:
+            return Piece(slice(begin, jump))
+        in_piece = self._jumps[position : bisect_left(self._jumps, end)]
+        if in_piece[-1] == n_rows - 1:  # no row shows whether the last one is wrong
+            end = in_piece.pop()
+        return Piece(slice(begin, end), jumps=self._jumps_of(in_piece, begin))
+
+    @property
+    def _tells_jumps(self) -> bool:
+        """Whether the measured rows tell which jumps may be wrong.
+
+        They do if no value of them is replaced, and if the model stays: a sample that is held back
+        when the plant of before returns stays so.
+        """
+        if self.opening is not None and not self.opening.is_over:
+            return False
+        return all(name == self.mended.target for name, _ in self.mended.errors)
+
+    def _is_harmless(self, row: int) -> bool:
+        """Return whether the row after a jump is known, and no signal may be wrong."""
+        has_next = row < len(self.mended.y) - 1
+        return has_next and self._tells_jumps and not self._values_before[row]
+
+    def _jumps_of(self, rows: list[int], begin: int) -> Jumps | None:
+        """Return what may be wrong at these rows, counted from the first row of their piece."""
+        if not rows:
+            return None
+        mended = self.mended
+        samples = []
+        may_be_wrong = []
+        regressors = []
+        for row in rows:
+            for name, before in self._values_before[row].items():
+                regressor = mended.x[row].copy()
+                regressor[mended.columns_of_newest(name)] = before
+                samples.append(row - begin)
+                may_be_wrong.append(True)
+                regressors.append(regressor)
+            if not self._values_before[row]:
+                samples.append(row - begin)
+                may_be_wrong.append(False)
+                regressors.append(mended.x[row])
+        n = len(samples)
+        return Jumps(
+            np.array(samples),
+            np.array(may_be_wrong),
+            np.array(regressors),
+            np.zeros(n),
+            np.zeros(n, dtype=bool),
+        )
 
     def take_record(
         self,
@@ -712,7 +828,7 @@ class OutlierHandling:
         """
         self.mended.skip(n)
         if self.opening is not None:
-            self.opening.skip(n, self.mended)
+            self.opening.skip(n)
 
     def reconsider(self, model: Model, row: int | None) -> Accepted | None:
         """Decide about the suspect, now that the row after it is known.
@@ -738,9 +854,9 @@ class OutlierHandling:
             return None
         errors = dict(self.mended.errors)
         cause = None
-        next_predictions = None
+        known = None  # predictions of the next row
         if row is not None and self.mended.follows[row]:
-            is_target_wrong, cause, next_predictions = self._explain(suspect, model, row)
+            is_target_wrong, cause, known = self._explain(suspect, model, row)
             if is_target_wrong:
                 return None
         elif suspect.was_outlier:
@@ -756,16 +872,33 @@ class OutlierHandling:
         self.mended.learn(x, y)
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
-        before = None
+        opening = None
         if plant_jumped and row is not None and self.opening is None:
-            before = replace(model, gp=model.gp.copy())
+            opening = Opening(
+                self.mended, model, model.gp, errors, row, learned_before, next_predictions=known
+            )
+            opening.look_ahead()
+            if not opening.is_over:
+                opening.keep(self.copy_of(model.gp))
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
         for name in PREDICTION_FIELDS:
             learned[name] = suspect.row[name]
         report = UpdateReport(*learned[0].item())
-        return Accepted(report, plant_jumped, before, errors, next_predictions, learned_before)
+        return Accepted(report, plant_jumped, opening)
+
+    def copy_of(self, gp: OnlineGP) -> OnlineGP:
+        """Return a copy of an online GP, in the memory of one that is not used any more."""
+        copied = gp.copy(self._unused)
+        self._unused = None
+        return copied
+
+    def end_opening(self) -> None:
+        """End an opening after which the present model stays."""
+        if self.opening is not None and self.opening.has_copy:
+            self._unused = self.opening.gp
+        self.opening = None
 
     def _explain(
         self, suspect: Suspect, model: Model, row: int
@@ -789,6 +922,9 @@ class OutlierHandling:
         causes = self._find_causes(suspect, model, row)
         if not causes and not suspect.was_outlier:  # nothing can be wrong
             return False, None, None
+        if not causes and self._constant_features is not None:
+            error = mended.errors[target_cell]
+            return self._explain_by_target(model, row, other_errors, target_cell, error)
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
         explanations = [other_errors | {cell: cause.error} for cell, cause in causes.items()]
         explanations += [mended.errors, other_errors]
@@ -809,8 +945,9 @@ class OutlierHandling:
             else:
                 costs[i] = np.inf
         wrong = len(causes)
+        next_pairs = zip(errors[wrong:].tolist(), variances[wrong:].tolist(), strict=True)
         if suspect.was_outlier and not is_refuted(
-            mended.errors[target_cell], errors[wrong:], variances[wrong:]
+            mended.errors[target_cell], *(number for pair in next_pairs for number in pair)
         ):
             costs[wrong] = np.inf
         best = int(np.argmin(costs))
@@ -828,6 +965,32 @@ class OutlierHandling:
             False,
             None,
             BothPredictions((right_mean, wrong_mean), (right_variance, wrong_variance)),
+        )
+
+    def _explain_by_target(
+        self, model: Model, row: int, other_errors: Errors, target_cell: Cell, error: float
+    ) -> tuple[bool, None, BothPredictions | None]:
+        """Do what `_explain` does for an outlier if no other signal can be wrong.
+
+        The mean is a constant. `error` is that of the measurement at `target_cell`.
+        """
+        mended = self.mended
+        features = self._constant_features
+        assert features is not None
+        next_row = self._next_row
+        cells, errors = mended.cells_of(other_errors | {target_cell: error})
+        rows = mended.measured_rows
+        if model.gp.refutes(features, mended.lags, rows, row, cells, errors, next_row):
+            return True, None, None
+        mended.set_errors(row, other_errors)
+        if other_errors:
+            return False, None, None
+        if_wrong, if_right = next_row.mean.tolist()
+        variance_if_wrong, variance_if_right = next_row.variance.tolist()
+        return (
+            False,
+            None,
+            BothPredictions((if_right, if_wrong), (variance_if_right, variance_if_wrong)),
         )
 
     def _predict_row(
@@ -859,8 +1022,7 @@ class OutlierHandling:
             value = x[column]
             before = suspect.before[column]
             after = mended.x[row, column]
-            is_reversed = abs(after - before) < abs(after - value)
-            if not is_reversed:
+            if not is_closer(after, before, value):
                 continue
             measured_and_mended = np.array([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
@@ -933,6 +1095,19 @@ class OutlierHandling:
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
 
 
+def compiled_features(model: Model) -> Features | None:
+    """Return the map from regressors to points of a model, and its mean, for compiled functions.
+
+    None if the mean is not a constant.
+    """
+    mean = constant_of(model.mean)
+    if mean is None:
+        return None
+    scaling = model.scaling
+    matrix = np.zeros((0, scaling.n_features)) if scaling.matrix is None else scaling.matrix
+    return Features(scaling.offset, scaling.scale, np.ascontiguousarray(matrix), mean)
+
+
 def _counted_from(row: int, errors: Errors) -> Errors:
     """Return the errors with their times counted from a row."""
     return {(name, time - row): error for (name, time), error in errors.items()}
@@ -989,34 +1164,10 @@ def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.n
 
 def density_costs(errors: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return minus twice the log density (m,) of normal errors (m,), less a constant."""
-    return np.asarray(errors**2 / variances + np.log(variances))
+    pairs = zip(errors.tolist(), variances.tolist(), strict=True)
+    return np.array([density_cost(error, variance) for error, variance in pairs])
 
 
-def is_refuted(error: float, next_errors: np.ndarray, next_variances: np.ndarray) -> bool:
-    """Return whether the sample after an outlier shows that the measurement was wrong.
-
-    Three explanations compete. The measurement was wrong: then the next sample is predicted well
-    with the replacement among its lags. It was right, and the plant has moved: then the next sample
-    is predicted from the measurement. Or the model is wrong here, as beside a jump that it has
-    hardly seen: then the next error is of the size of this one, or is expected to be. A measurement
-    is refused only if the first explanation is better than both others. Otherwise it is learned,
-    and forgotten again if later samples show that it was part of a burst (`Opening`).
-
-    Parameters
-    ----------
-    error : float
-        Measurement minus its prediction.
-    next_errors, next_variances : (2,)
-        Error of the next sample and its variance, with noise, if the measurement was wrong, and if
-        it was right.
-    """
-    cost_if_wrong, cost_if_right = density_costs(next_errors, next_variances).tolist()
-    error_if_wrong, error_if_right = next_errors.tolist()
-    expected_square = error_if_wrong**2 + float(next_variances[0])
-    largest_error = max(abs(error), abs(error_if_right))
-    return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
-
-
-def is_close(expected_square: float, error: float) -> bool:
-    """Return whether an expected square of an error is far below the square of another error."""
-    return expected_square < MAX_NEXT_SQUARE_FRACTION * error**2
+def is_closer(value: Any, first: Any, second: Any) -> Any:
+    """Return whether a value is closer to the first than to the second of two others."""
+    return abs(value - first) < abs(value - second)

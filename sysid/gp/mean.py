@@ -198,6 +198,16 @@ class ConstantMean(MeanFunction):
         return ConstantMean(float(targets.mean()))
 
 
+def constant_of(mean: MeanFunction) -> float | None:
+    """Return the constant that a mean function is; None: it depends on the features."""
+    formula = type(mean).__call__
+    if formula is ZeroMean.__call__:
+        return 0.0
+    if isinstance(mean, ConstantMean) and formula is ConstantMean.__call__:
+        return 0.0 + mean.value
+    return None
+
+
 @dataclass(frozen=True)
 class AutomaticMean(ConstantMean):
     """Linear trend on a record that is known as a whole, if it helps; otherwise a constant.

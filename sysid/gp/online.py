@@ -14,7 +14,18 @@ from sysid.arrays import check_instances, check_whole, matrix, member, rows, vec
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp import dictionary
-from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Rules, UpdateReport
+from sysid.gp.dictionary import (
+    RECORD_DTYPE,
+    Dictionary,
+    Features,
+    Jumps,
+    Lags,
+    NextRow,
+    OpeningState,
+    Rows,
+    Rules,
+    UpdateReport,
+)
 from sysid.gp.factors import (
     carry_over,
     factorise,
@@ -703,8 +714,42 @@ class OnlineGP(Exclusive):
     @exclusive
     def width_of_gate(self, variance: float) -> float:
         """Return the largest prediction error that is no outlier, by the latent variance."""
-        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
-        return (self.gate or math.inf) * math.sqrt(noisy)
+        return dictionary.gate_width(*self.gate_numbers, variance)
+
+    @property
+    def gate_numbers(self) -> tuple[float, float, float]:
+        """Gate, noise variance, and the scale of all variances that the gate compares with."""
+        scale = float(self._state.errors[dictionary.ERROR_SCALE])
+        return self._rules.gate, self.noise_variance, scale
+
+    @exclusive
+    def refutes(
+        self,
+        features: Features,
+        lags: Lags,
+        rows: Rows,
+        row: int,
+        cells: np.ndarray,
+        errors: np.ndarray,
+        next_row: NextRow,
+    ) -> bool:
+        """Return whether a row shows that the measurement before it was wrong.
+
+        See `sysid.gp.dictionary.refutes`, which also leaves the predictions in `next_row`.
+        """
+        is_wrong = dictionary.refutes(
+            self._rules, self._state, features, lags, rows, row, cells, errors, next_row
+        )
+        self.n_clipped_predictions += int(next_row.n_clipped[0])
+        return bool(is_wrong)
+
+    @exclusive
+    def look_ahead(self, features: Features, lags: Lags, rows: Rows, opening: OpeningState) -> int:
+        """Compare the next rows of a block with both predictions, until one of them decides.
+
+        See `sysid.outliers.Opening`. Return the number of variances that were clipped at 0.
+        """
+        return int(dictionary.look_ahead(self._rules, self._state, features, lags, rows, opening))
 
     @exclusive
     def close_gate(self) -> None:
@@ -776,13 +821,28 @@ class OnlineGP(Exclusive):
         return record
 
     @exclusive
-    def copy(self) -> OnlineGP:
-        """Return an independent online GP with the same settings, points and counts."""
+    def copy(self, into: OnlineGP | None = None) -> OnlineGP:
+        """Return an independent online GP with the same settings, points and counts.
+
+        It is `into`, an online GP that is not used any more, if its arrays have the same sizes:
+        this saves the time of new memory.
+        """
         content = Exclusive.__getstate__(self)
-        content["_state"] = Dictionary(*map(np.copy, self._state))
-        other = type(self).__new__(type(self))
-        Exclusive.__setstate__(other, content)
-        return other
+        if into is None or not into._has_sizes_of(self):
+            content["_state"] = Dictionary(*(array.copy() for array in self._state))
+            other = type(self).__new__(type(self))
+            Exclusive.__setstate__(other, content)
+            return other
+        for target, source in zip(into._state, self._state, strict=True):
+            target[...] = source
+        content["_state"] = into._state
+        vars(into).update(content)
+        return into
+
+    def _has_sizes_of(self, other: OnlineGP) -> bool:
+        """Return whether the arrays of another online GP have the same sizes."""
+        pairs = zip(self._state, other._state, strict=True)
+        return type(self) is type(other) and all(a.shape == b.shape for a, b in pairs)
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:
@@ -1025,6 +1085,7 @@ class OnlineGP(Exclusive):
         until_outlier: bool = False,
         is_predicted: bool = False,
         record: np.ndarray | None = None,
+        jumps: Jumps | None = None,
     ) -> np.ndarray:
         """Do what `update_many` does, for arrays whose shapes were checked.
 
@@ -1032,7 +1093,8 @@ class OnlineGP(Exclusive):
         mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
         record ends with the first outlier, and the samples after it are not processed. With
         `is_predicted` the first sample has been predicted before, and is now learned after all. The
-        record is written to the rows of `record` (n,), or to new ones.
+        record is written to the rows of `record` (n,), or to new ones. With `jumps` it ends before
+        a jump that may be wrong and would explain its sample (`dictionary.learn_past_jumps`).
         """
         if record is None:
             record = np.zeros(len(x), dtype=RECORD_DTYPE)
@@ -1042,7 +1104,14 @@ class OnlineGP(Exclusive):
                 if done == 0:
                     self.check_samples(x, y, prior_mean)
                 self._forget()
-            done = dictionary.learn(self._rules, self._state, x, y, prior_mean, done, record)
+            begin = done
+            samples = (x, y, prior_mean, begin, record)
+            if jumps is None:
+                done = dictionary.learn(self._rules, self._state, *samples)
+            else:
+                done = dictionary.learn_past_jumps(self._rules, self._state, *samples, jumps)
+                if done == begin:
+                    return record[:done]
             if done < 0:
                 self._refuse_samples(x, y, prior_mean)
             if self._state.counts[dictionary.FACTOR_STATUS] != dictionary.FACTORS_GOOD:

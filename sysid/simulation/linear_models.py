@@ -6,7 +6,7 @@ of a smaller order are the first columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import hypot, inf, sqrt
 from typing import NamedTuple
@@ -115,27 +115,57 @@ class HeldOutErrors:
         scaled = centred / np.where(std > 0, std, 1.0)
         columns = np.column_stack([np.ones(len(y)), scaled, (y - y.mean()) / self._scale])
         ends = np.linspace(0, len(y), n_folds + 1).astype(int)
-        self._moments = [columns[begin:end].T @ columns[begin:end] for begin, end in pairwise(ends)]
+        self._folds = [columns[begin:end] for begin, end in pairwise(ends)]
+        self._moments = [fold.T @ fold for fold in self._folds]
+        self._moments_of_learned = self._moments  # without the rows that no model learns
         self._n = len(y)
 
-    def rmse(self, features: Sequence[int]) -> float:
+    def leave_out(self, rows: NDArray[np.bool_]) -> None:
+        """Fit no model to these rows (n,) from now on; all models still predict them."""
+        ends = np.cumsum([len(fold) for fold in self._folds])
+        is_learned = np.split(~rows, ends[:-1])
+        self._moments_of_learned = [
+            fold[learned].T @ fold[learned]
+            for fold, learned in zip(self._folds, is_learned, strict=True)
+        ]
+
+    def rmse(self, features: Sequence[int], largest: float = inf) -> float:
         """Return the root mean square of the held-out errors of all folds [unit of the target].
 
-        The model has an intercept and the features with these indices.
+        The model has an intercept and the features with these indices. Larger errors count as
+        errors of the magnitude `largest` [unit of the target].
         """
-        columns = np.array([0, *(1 + feature for feature in features)])
-        total = sum(self._moments)
+        if largest < inf:
+            counted = np.clip(self.residuals(features), -largest, largest)
+            return float(np.sqrt(np.mean(counted**2)))
         squares = 0.0
-        for moments in self._moments:
-            other_moments = total - moments
-            normal_matrix = other_moments[np.ix_(columns, columns)]
-            theta = np.linalg.lstsq(normal_matrix, other_moments[columns, -1], rcond=1e-13)[0]
+        for moments, (chosen, coefficients) in zip(
+            self._moments, self._models(features), strict=True
+        ):
             # the held-out squared error is c'Mc, M the moments and c = (-theta, 1)
-            coefficients = np.append(-theta, 1.0)
-            chosen = np.append(columns, len(moments) - 1)
             squared_error = coefficients @ moments[np.ix_(chosen, chosen)] @ coefficients
             squares += max(0.0, float(squared_error))
         return float(self._scale * np.sqrt(squares / self._n))
+
+    def residuals(self, features: Sequence[int]) -> Array:
+        """Return the held-out errors (n,) whose root mean square is `rmse` [unit of the target]."""
+        errors = [
+            fold[:, chosen] @ coefficients
+            for fold, (chosen, coefficients) in zip(
+                self._folds, self._models(features), strict=True
+            )
+        ]
+        return np.asarray(self._scale * np.concatenate(errors))
+
+    def _models(self, features: Sequence[int]) -> Iterator[tuple[NDArray[np.integer], Array]]:
+        """Yield the model of each fold that is held out: its columns, and ``(-theta, 1)``."""
+        columns = np.array([0, *(1 + feature for feature in features)])
+        total = sum(self._moments_of_learned)
+        for moments in self._moments_of_learned:
+            other_moments = total - moments
+            normal_matrix = other_moments[np.ix_(columns, columns)]
+            theta = np.linalg.lstsq(normal_matrix, other_moments[columns, -1], rcond=1e-13)[0]
+            yield np.append(columns, len(moments) - 1), np.append(-theta, 1.0)
 
     def rmse_of_many(self, features: NDArray[np.integer]) -> Array:
         """Return the held-out errors (m,) of m models with equally many features [as `rmse`].
@@ -149,12 +179,12 @@ class HeldOutErrors:
             Indices of the features of each model.
         """
         columns = np.column_stack([np.zeros(len(features), dtype=np.int64), 1 + features])
-        total = sum(self._moments)
+        total = sum(self._moments_of_learned)
         squares = np.zeros(len(features))
         rows = columns[:, :, None]
         diagonal = np.arange(columns.shape[1])
-        for moments in self._moments:
-            other_moments = total - moments
+        for moments, learned in zip(self._moments, self._moments_of_learned, strict=True):
+            other_moments = total - learned
             normal_matrix = other_moments[rows, columns[:, None, :]]
             normal_matrix[:, diagonal, diagonal] *= 1.0 + RELATIVE_RIDGE
             normal_matrix[:, diagonal, diagonal] += RELATIVE_RIDGE

@@ -21,7 +21,14 @@ from sysid import (
     identify,
     lag_choice,
 )
-from sysid.held_out import N_FOLDS, FoldErrors, held_out_error, held_out_errors
+from sysid.held_out import (
+    N_FOLDS,
+    FoldErrors,
+    held_out_error,
+    held_out_errors,
+    held_out_residuals,
+    largest_counted_error,
+)
 
 NARX = Narx({"y": 1}, {"u": 1}, "y")
 #: quick settings that leave the estimator open
@@ -89,6 +96,25 @@ def test_models_that_differ_in_the_variance_of_their_kernel_have_the_errors_of_e
         alone.append(held_out_error(narx, [CURVE], replace(settings, training=training)))
     assert together == alone
     assert together[0].rmse != together[1].rmse
+
+
+def test_larger_errors_count_as_the_largest_that_counts():
+    residuals = held_out_residuals(NARX, [LINE], SETTINGS)
+    cut = [min(max(residual, -0.1), 0.1) for residual in residuals]
+    error = held_out_error(NARX, [LINE], SETTINGS, largest=0.1)
+    assert error.rmse == pytest.approx(np.sqrt(np.mean(np.square(cut))))
+    assert error.largest == 0.1
+    assert error.rmse < 0.9 * held_out_error(NARX, [LINE], SETTINGS).rmse
+
+
+def test_errors_are_cut_at_four_standard_deviations_where_gross_errors_were_found():
+    assert largest_counted_error(NARX, [LINE], SETTINGS) == np.inf
+    none_found = LINE.assign_attrs(gross_errors="{}")
+    assert largest_counted_error(NARX, [none_found], SETTINGS) == np.inf
+    some_found = LINE.assign_attrs(gross_errors='{"u": 1}')
+    largest = largest_counted_error(NARX, [none_found, some_found], SETTINGS)
+    std_of_noise = 0.1
+    assert largest == pytest.approx(4 * std_of_noise, rel=0.1)
 
 
 def test_a_model_that_exceeds_the_limit_leaves_the_others_in_the_race():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sysid import Identification, Narx, Settings
-from sysid.outliers import is_refuted
+from sysid.gp.dictionary import is_refuted
 
 N_SAMPLES = 500
 
@@ -104,4 +104,5 @@ def test_real_jumps_among_the_initial_samples_are_learned(seed):
 def test_a_measurement_is_refuted_only_by_a_next_sample_that_its_replacement_explains(
     next_errors, next_variances, refuted
 ):
-    assert is_refuted(1.0, np.array(next_errors), np.array(next_variances)) is refuted
+    if_wrong, if_right = zip(next_errors, next_variances, strict=True)
+    assert is_refuted(1.0, *if_wrong, *if_right) is refuted

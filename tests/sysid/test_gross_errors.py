@@ -5,7 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sysid import Identification, Narx, Settings, choose_lags, identify, make_record, screen_records
+from sysid import (
+    Identification,
+    Narx,
+    OnMissing,
+    Settings,
+    choose_lags,
+    identify,
+    make_record,
+    rank_lags,
+    screen_records,
+)
 from sysid.gross_errors import MAX_REWEIGHTED_ROWS, are_rows_untouched, are_untouched
 
 N_SAMPLES = 1000
@@ -325,3 +335,45 @@ def test_a_small_error_near_a_huge_one_is_found(excitation, distance):
     y[small] += 5 * y.std() * np.array([1, 1, -1, -1])
     y[huge] += 1000 * y.std()
     assert found_in(record_of(u, y)) == [sorted([*small, *huge]), []]
+
+
+# --- errors that the screen did not name ----------------------------------------------------------
+
+
+def screened_record(u, y, n_found):
+    """Return a record that counts as screened, with so many gross errors of y."""
+    return record_of(u, y).assign_attrs(gross_errors=f'{{"y": {n_found}}}')
+
+
+def lags_of_best(record):
+    """Return na, nb and nk of the fewest lags within 1 % of the best of the linear models."""
+    ranked = rank_lags(record, "y", ["u"], max_order=4, on_missing=OnMissing.skip)
+    equal = [row for row in ranked if row["linear"] <= 1.01 * ranked[0]["linear"]]
+    best = min(equal, key=lambda row: row["na"] + row["nb"])
+    return best["na"], best["nb"], best["nk"]
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_one_gross_error_that_remained_does_not_decide_about_the_lags(seed):
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=600)
+    y = np.zeros(600)
+    for k in range(2, 600):
+        y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1] + 0.05 * rng.normal()
+    y[300] = np.nan  # the one that was found
+    assert lags_of_best(screened_record(u, y, 1)) == (2, 1, 1)
+    y[150] += np.nanstd(y)
+    assert lags_of_best(screened_record(u, y, 1)) == (2, 1, 1)
+    assert lags_of_best(screened_record(u, y, 0)) != (2, 1, 1)  # every error counts in full
+
+
+def test_a_choice_by_cut_errors_says_so():
+    u = noise()
+    y = simulate(u)
+    y[[300, 640]] += [50.0, -50.0]
+    settings = Settings(budget=20)
+    choice = choose_lags(record_of(u, y), "y", ["u"], settings=settings, max_order=1)
+    assert any("further gross errors may have remained" in note for note in choice.notes)
+    clean = choose_lags(record_of(u, simulate(u)), "y", ["u"], settings=settings, max_order=1)
+    assert not any("held-out errors beyond" in note for note in clean.notes)
+    assert choice.narx.lags == clean.narx.lags

@@ -67,6 +67,32 @@ def test_held_out_errors_of_many_models_are_those_of_each():
     np.testing.assert_allclose(held_out.rmse_of_many(models), expected, rtol=1e-6)
 
 
+def test_rows_that_are_left_out_are_predicted_but_not_learned():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = x[:, 0] - 0.5 * x[:, 2] + 0.1 * rng.normal(size=60)
+    y[[7, 40]] += 20.0
+    is_left_out = y > 10.0
+    held_out = HeldOutErrors(x, y, 5)
+    assert held_out.rmse([0, 2]) == pytest.approx(np.sqrt(np.mean(held_out.residuals([0, 2]) ** 2)))
+
+    held_out.leave_out(is_left_out)
+
+    expected = np.empty(60)
+    design = np.column_stack([np.ones(60), x[:, [0, 2]]])
+    for rows in np.array_split(np.arange(60), 5):
+        learned = np.setdiff1d(np.flatnonzero(~is_left_out), rows)
+        theta = np.linalg.lstsq(design[learned], y[learned], rcond=None)[0]
+        expected[rows] = y[rows] - design[rows] @ theta
+    np.testing.assert_allclose(held_out.residuals([0, 2]), expected, rtol=1e-9)
+    assert held_out.rmse([0, 2]) == pytest.approx(np.sqrt(np.mean(expected**2)))
+    models = np.array([[0, 2], [1, 2]])
+    each = [held_out.rmse(list(model)) for model in models]
+    np.testing.assert_allclose(held_out.rmse_of_many(models), each, rtol=1e-6)
+    cut = np.clip(expected, -0.15, 0.15)
+    assert held_out.rmse([0, 2], 0.15) == pytest.approx(np.sqrt(np.mean(cut**2)))
+
+
 # --- recursion
 
 
