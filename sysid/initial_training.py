@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from sysid.gp.dictionary import is_close
 from sysid.gp.marginal_likelihood import ExactGP, LeaveOneOut
 from sysid.gp.marginal_likelihood import leave_one_out as predict_left_out
+from sysid.gp.outlier_decisions import is_close
 from sysid.gp.training import InitialSamples, Start
 from sysid.narx.lags import reach_of
 from sysid.outliers import OUTLIER_JUMP_STDS, Errors, MendedRows, density_costs

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
-from sysid.gp import dictionary
+from sysid.gp import outlier_decisions
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import (
-    NOT_PREDICTED,
+from sysid.gp.dictionary import NOT_PREDICTED, Jumps, UpdateReport
+from sysid.gp.mean import constant_of
+from sysid.gp.online import OnlineGP
+from sysid.gp.outlier_decisions import (
     Features,
-    Jumps,
     Lags,
     NextRow,
     OpeningState,
     Rows,
-    UpdateReport,
     begin_comparison,
     density_cost,
     finish_comparison,
@@ -37,8 +37,6 @@ from sysid.gp.dictionary import (
     replacement_error,
     set_predictions,
 )
-from sysid.gp.mean import constant_of
-from sysid.gp.online import OnlineGP
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
@@ -429,8 +427,8 @@ class Opening:
         self._state = self._new_state(errors, learned, row)
         if next_predictions is not None:
             self._state.mean[:], self._state.variance[:] = next_predictions
-            self._state.numbers[dictionary.IS_PREDICTED] = 1
-        self._state.numbers[dictionary.N_OUT_OF_RANGE] = n_clipped
+            self._state.numbers[outlier_decisions.IS_PREDICTED] = 1
+        self._state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_clipped
 
     def _new_state(self, errors: Errors, learned: Range, row: int) -> OpeningState:
         """Return the state at the opening, in the form that the compiled functions take."""
@@ -439,7 +437,7 @@ class Opening:
         n_free = mended.lags.max_lag + 4  # one for each row until old ones are dropped
         cells, values = mended.cells_of(errors, n_free)
         state = OpeningState(
-            numbers=np.zeros(dictionary.N_OPENING_NUMBERS, dtype=np.int64),
+            numbers=np.zeros(outlier_decisions.N_OPENING_NUMBERS, dtype=np.int64),
             cells=cells,
             errors=values,
             learned=np.array(learned),
@@ -448,12 +446,12 @@ class Opening:
             points=np.empty((2, self.gp.n_features)),
             mean=np.empty(2),
             variance=np.empty(2),
-            returned_regressors=np.empty((dictionary.N_RETURNED_SAMPLES, n_features)),
-            returned_targets=np.empty(dictionary.N_RETURNED_SAMPLES),
+            returned_regressors=np.empty((outlier_decisions.N_RETURNED_SAMPLES, n_features)),
+            returned_targets=np.empty(outlier_decisions.N_RETURNED_SAMPLES),
         )
-        state.numbers[dictionary.NEXT_ROW] = row
-        state.numbers[dictionary.N_REPLACED] = len(errors)
-        state.numbers[dictionary.N_ERRORS_REPLACED] = len(errors)
+        state.numbers[outlier_decisions.NEXT_ROW] = row
+        state.numbers[outlier_decisions.N_REPLACED] = len(errors)
+        state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(errors)
         return state
 
     def keep(self, copied: OnlineGP) -> None:
@@ -469,27 +467,27 @@ class Opening:
     @property
     def next_row(self) -> int:
         """Row of the block that `look_ahead` compares next."""
-        return self._number(dictionary.NEXT_ROW)
+        return self._number(outlier_decisions.NEXT_ROW)
 
     @property
     def is_over(self) -> bool:
         """Whether the plant has changed, or may have."""
-        return bool(self._number(dictionary.IS_OVER))
+        return bool(self._number(outlier_decisions.IS_OVER))
 
     @property
     def has_returned(self) -> bool:
         """Whether the plant of before has returned."""
-        return bool(self._number(dictionary.HAS_RETURNED))
+        return bool(self._number(outlier_decisions.HAS_RETURNED))
 
     @property
     def n_samples(self) -> int:
         """Number of samples since the opening, up to the decision."""
-        return self._number(dictionary.N_SAMPLES)
+        return self._number(outlier_decisions.N_SAMPLES)
 
     @property
     def n_clipped(self) -> int:
         """Number of replacements that were cut to the range of the learned outputs."""
-        return self._number(dictionary.N_OUT_OF_RANGE)
+        return self._number(outlier_decisions.N_OUT_OF_RANGE)
 
     @property
     def learned(self) -> Range:
@@ -500,7 +498,7 @@ class Opening:
     @property
     def errors(self) -> Errors:
         """Errors of replaced measurements. Their times are counted in the block."""
-        n = self._number(dictionary.N_ERRORS_REPLACED)
+        n = self._number(outlier_decisions.N_ERRORS_REPLACED)
         names = list(self._mended.positions)
         cells = self._state.cells[:n].tolist()
         values = self._state.errors[:n].tolist()
@@ -511,7 +509,7 @@ class Opening:
         """Rows (1, n_features) and targets (1,) since the plant seemed to return."""
         x = self._state.returned_regressors
         y = self._state.returned_targets
-        n = self._number(dictionary.N_RETURNED)
+        n = self._number(outlier_decisions.N_RETURNED)
         return [(x[i : i + 1], y[i : i + 1]) for i in range(n)]
 
     @property
@@ -529,11 +527,11 @@ class Opening:
         cells, values = self._mended.cells_of(_counted_from(n, kept))
         self._state.cells[: len(kept)] = cells
         self._state.errors[: len(kept)] = values
-        self._state.numbers[dictionary.N_ERRORS_REPLACED] = len(kept)
+        self._state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(kept)
 
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
-        self._state.numbers[dictionary.NEXT_ROW] = 0
+        self._state.numbers[outlier_decisions.NEXT_ROW] = 0
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
@@ -565,7 +563,7 @@ class Opening:
                 set_predictions(state, n, 0.0)
             if n >= 0:
                 finish_comparison(*gp.gate_numbers, mended.lags, rows, state)
-            state.numbers[dictionary.NEXT_ROW] += 1
+            state.numbers[outlier_decisions.NEXT_ROW] += 1
 
 
 class Piece(NamedTuple):

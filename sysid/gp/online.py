@@ -13,19 +13,8 @@ from scipy.linalg import solve_triangular
 from sysid.arrays import check_instances, check_whole, matrix, member, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
-from sysid.gp import dictionary
-from sysid.gp.dictionary import (
-    RECORD_DTYPE,
-    Dictionary,
-    Features,
-    Jumps,
-    Lags,
-    NextRow,
-    OpeningState,
-    Rows,
-    Rules,
-    UpdateReport,
-)
+from sysid.gp import dictionary, outlier_decisions
+from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Jumps, Rules, UpdateReport
 from sysid.gp.factors import (
     carry_over,
     factorise,
@@ -38,6 +27,7 @@ from sysid.gp.factors import (
 from sysid.gp.kernels import Kernel
 from sysid.gp.linear_part import WithLinearPart
 from sysid.gp.marginal_likelihood import LeaveOneOut
+from sysid.gp.outlier_decisions import Features, Lags, NextRow, OpeningState, Rows
 from sysid.gp.rules import (
     AcceptAll,
     Acceptance,
@@ -714,7 +704,7 @@ class OnlineGP(Exclusive):
     @exclusive
     def width_of_gate(self, variance: float) -> float:
         """Return the largest prediction error that is no outlier, by the latent variance."""
-        return dictionary.gate_width(*self.gate_numbers, variance)
+        return outlier_decisions.gate_width(*self.gate_numbers, variance)
 
     @property
     def gate_numbers(self) -> tuple[float, float, float]:
@@ -735,9 +725,9 @@ class OnlineGP(Exclusive):
     ) -> bool:
         """Return whether a row shows that the measurement before it was wrong.
 
-        See `sysid.gp.dictionary.refutes`, which also leaves the predictions in `next_row`.
+        See `sysid.gp.outlier_decisions.refutes`, which also leaves the predictions in `next_row`.
         """
-        is_wrong = dictionary.refutes(
+        is_wrong = outlier_decisions.refutes(
             self._rules, self._state, features, lags, rows, row, cells, errors, next_row
         )
         self.n_clipped_predictions += int(next_row.n_clipped[0])
@@ -749,7 +739,9 @@ class OnlineGP(Exclusive):
 
         See `sysid.outliers.Opening`. Return the number of variances that were clipped at 0.
         """
-        return int(dictionary.look_ahead(self._rules, self._state, features, lags, rows, opening))
+        return int(
+            outlier_decisions.look_ahead(self._rules, self._state, features, lags, rows, opening)
+        )
 
     @exclusive
     def close_gate(self) -> None:

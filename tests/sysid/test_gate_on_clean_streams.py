@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sysid import Identification, Narx, Settings
-from sysid.gp.dictionary import is_refuted
+from sysid.gp.outlier_decisions import is_refuted
 
 N_SAMPLES = 500
 

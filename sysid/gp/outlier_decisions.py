@@ -1,0 +1,437 @@
+"""Decisions about an outlier by the rows after it, in compiled code.
+
+A measurement beyond the gate may be wrong, or the plant has changed. `refutes` decides by the next
+row; `look_ahead` compares the rows after an opening of the gate with the predictions of the model
+from before it. `sysid.outliers` prepares their arguments and acts on what they return.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sysid.gp.dictionary import ERROR_SCALE, internal, predict, python_entry, shared
+
+# --- measurements that are replaced among the lags of later samples ------------------------------
+
+
+class Features(NamedTuple):
+    """Map from regressors to the coordinates of the kernel, and the mean function; see `AffineMap`.
+
+    The coordinates of x are ``matrix (x - offset)``, or ``(x - offset) / scale`` without a matrix.
+    """
+
+    offset: np.ndarray  # (p,)
+    scale: np.ndarray  # (p,)
+    matrix: np.ndarray  # (q, p); (0, p) without a matrix
+    mean: float  # prior mean of the target, a constant
+
+
+class Lags(NamedTuple):
+    """Where the lags of each signal are among the columns of regressors."""
+
+    #: (n_signals, n_lags, 2) columns of each signal and lag; -1: none. There are two if the linear
+    #: part has the lag, too
+    columns: np.ndarray
+    target: int  # signal that is predicted
+    previous: int  # column of the output before the target; -1: none
+    is_change: bool  # whether the target is the change of the output
+    max_lag: int  # largest lag of any signal
+
+
+class Rows(NamedTuple):
+    """Rows of a block as they were measured."""
+
+    regressors: np.ndarray  # (n, p)
+    targets: np.ndarray  # (n,)
+    continues: np.ndarray  # (n,) whether each row belongs to the record of the one before it
+
+
+# Positions in `OpeningState.numbers`.
+(
+    NEXT_ROW,
+    N_SAMPLES,
+    N_CONFIRMED,
+    N_REPLACED,
+    N_ERRORS_REPLACED,
+    N_RETURNED,
+    N_OUT_OF_RANGE,
+    IS_PREDICTED,
+    IS_OVER,
+    HAS_RETURNED,
+) = range(10)
+
+
+N_OPENING_NUMBERS = 10
+
+
+class OpeningState(NamedTuple):
+    """State of an opening of the gate (`sysid.outliers.Opening`); the arrays change in place."""
+
+    #: (N_OPENING_NUMBERS,) NEXT_ROW: row of the block that is compared next; N_SAMPLES: samples
+    #: since the opening; N_CONFIRMED: samples in a row that the measured lags predict; N_REPLACED:
+    #: values in a row that were replaced; N_ERRORS_REPLACED: number of `cells`; N_RETURNED: number
+    #: of `returned_regressors`; N_OUT_OF_RANGE: replacements cut to the range learned;
+    #: IS_PREDICTED: whether the next row is predicted already; IS_OVER, HAS_RETURNED: the decision
+    numbers: np.ndarray
+    cells: np.ndarray  # (c, 2) signal and row of each replaced measurement
+    errors: np.ndarray  # (c,) measured value minus its replacement
+    learned: np.ndarray  # (2,) range of the outputs that the model has learned
+    #: (2, p) the next row as measured, and with replaced lags
+    regressors: np.ndarray
+    target: np.ndarray  # (1,) target of the next row, with replaced lags
+    points: np.ndarray  # (2, q) both in coordinates of the kernel
+    mean: np.ndarray  # (2,) their predictions
+    variance: np.ndarray  # (2,)
+    returned_regressors: np.ndarray  # (N_RETURNED_SAMPLES, p) rows since the plant seemed to return
+    returned_targets: np.ndarray  # (N_RETURNED_SAMPLES,)
+
+
+# The samples that are learned after the gate has opened are forgotten again if the plant of before
+# returns after at most this many wrong ones.
+MAX_BURST_SAMPLES = 10
+
+
+# The plant of before has returned if a sample is within this many gates of its prediction from the
+# values that replace the burst, beyond as many (of the same width) from that from the measured
+# values, and if the first error is at most this fraction of the second one. The gates widen with
+# the square root of the number of values that were replaced in a row: each of them follows from
+# the replacements before it, so that their errors add up.
+RETURN_GATES = 2.0
+RETURN_ERROR_FRACTION = 0.2
+
+
+# Number of samples that the model of before must predict well in a row, from the return on, until
+# it takes over with the next one.
+N_RETURNED_SAMPLES = 2
+
+
+# Number of samples in a row whose prediction from the measured lags confirms these.
+N_CONFIRMING_SAMPLES = 2
+
+
+# A prediction confirms its lags only if its standard deviation is at most this many times that of
+# the noise. With 4 times, the predictions of an offset far outside of the range learned were taken
+# for confirmed, and the burst was learned.
+MAX_CONFIRMING_STDS = 2.0
+
+
+# A prediction that takes the place of a rejected measurement goes beyond the range of the outputs
+# that the model has learned by at most this fraction of the range, on each side [-].
+MAX_BEYOND_LEARNED = 0.1
+
+
+@shared
+def gate_width(gate, noise_variance, scale, variance):  # type: ignore[no-untyped-def]
+    """Return the largest prediction error that is no outlier; infinite if the gate is 0."""
+    width = gate if gate > 0.0 else math.inf
+    return width * math.sqrt((variance + noise_variance) * scale)
+
+
+@shared
+def replace_lags(lags, rows, row, cells, errors, n, out):  # type: ignore[no-untyped-def]
+    """Write the regressor of a row with n errors subtracted from its lags; return its target."""
+    for d in range(out.size):
+        out[d] = rows.regressors[row, d]
+    target = rows.targets[row]
+    for i in range(n):
+        signal = cells[i, 0]
+        lag = row - cells[i, 1]
+        if 0 <= lag < lags.columns.shape[1]:
+            for c in range(lags.columns.shape[2]):
+                column = lags.columns[signal, lag, c]
+                if column >= 0:
+                    out[column] -= errors[i]
+        if lags.is_change and signal == lags.target and lag == 1:
+            target += errors[i]
+    return target
+
+
+@shared
+def replace_lags_of_rows(  # type: ignore[no-untyped-def]
+    lags, rows, begin, cells, errors, n, regressors, targets
+):
+    """Write the rows from `begin` on that have the measurements of n errors among their lags."""
+    for row in range(begin, min(begin + lags.max_lag, targets.size)):
+        if not rows.continues[row]:
+            return
+        targets[row] = replace_lags(lags, rows, row, cells, errors, n, regressors[row])
+
+
+@shared
+def replacement_error(lags, low, high, x, y, mean):  # type: ignore[no-untyped-def]
+    """Return by how much a target y of a row x (p,) exceeds its replacement, and if that was cut.
+
+    It is replaced by its predicted mean, unless that is too far beyond the range of the outputs
+    learned so far, from low to high (`MAX_BEYOND_LEARNED`). A range that is not known is infinite.
+    """
+    error = y - mean
+    has_value = not lags.is_change or lags.previous >= 0
+    is_unknown = low == -math.inf and high == math.inf
+    if not has_value or not low < math.inf or is_unknown:
+        return error, False
+    margin = MAX_BEYOND_LEARNED * (high - low)
+    measured = y + x[lags.previous] if lags.is_change else y
+    predicted = measured - error
+    replacement = min(max(predicted, low - margin), high + margin)
+    if replacement == predicted:
+        return error, False
+    return measured - replacement, True
+
+
+@internal
+def _to_points(features, regressors, n, points):  # type: ignore[no-untyped-def]
+    """Write the coordinates of n regressors, as `AffineMap.transform` does."""
+    for i in range(n):
+        if features.matrix.shape[0] == 0:
+            for d in range(points.shape[1]):
+                points[i, d] = (regressors[i, d] - features.offset[d]) / features.scale[d]
+        else:
+            for c in range(points.shape[1]):
+                points[i, c] = 0.0
+            for d in range(features.offset.size):
+                centred = regressors[i, d] - features.offset[d]
+                for c in range(points.shape[1]):
+                    points[i, c] += centred * features.matrix[c, d]
+
+
+# --- decisions about an outlier by the next row --------------------------------------------------
+
+
+# A measurement beyond the gate is wrong only if, with its replacement, the expected square of the
+# next error is at most this fraction of the square of its own error, or of the next error without
+# the replacement: a model that is wrong here misses all of them. The same holds for another signal
+# that is blamed for an outlier, whose own error must be this small with the replacement, too.
+MAX_NEXT_SQUARE_FRACTION = 0.25
+
+
+@shared
+def is_close(expected_square, error):  # type: ignore[no-untyped-def]
+    """Return whether an expected square of an error is far below the square of another error."""
+    return expected_square < MAX_NEXT_SQUARE_FRACTION * error * error
+
+
+@shared
+def density_cost(error, variance):  # type: ignore[no-untyped-def]
+    """Return minus twice the log density of a normal error, less a constant."""
+    return error * error / variance + math.log(variance)
+
+
+@shared
+def is_refuted(  # type: ignore[no-untyped-def]
+    error, error_if_wrong, variance_if_wrong, error_if_right, variance_if_right
+):
+    """Return whether the sample after an outlier shows that the measurement was wrong.
+
+    Three explanations compete. The measurement was wrong: then the next sample is predicted well
+    with the replacement among its lags. It was right, and the plant has moved: then the next sample
+    is predicted from the measurement. Or the model is wrong here, as beside a jump that it has
+    hardly seen: then the next error is of the size of this one, or is expected to be. A measurement
+    is refused only if the first explanation is better than both others. Otherwise it is learned,
+    and forgotten again if later samples show that it was part of a burst
+    (`sysid.outliers.Opening`).
+
+    `error` is the measurement minus its prediction. The others are the error of the next sample and
+    its variance, with noise, if the measurement was wrong, and if it was right.
+    """
+    cost_if_wrong = density_cost(error_if_wrong, variance_if_wrong)
+    cost_if_right = density_cost(error_if_right, variance_if_right)
+    expected_square = error_if_wrong * error_if_wrong + variance_if_wrong
+    largest_error = max(abs(error), abs(error_if_right))
+    return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+
+
+class NextRow(NamedTuple):
+    """The row after an outlier as it is if the measurement was wrong, and if it was right."""
+
+    regressors: np.ndarray  # (2, p)
+    points: np.ndarray  # (2, q)
+    mean: np.ndarray  # (2,) predictions
+    variance: np.ndarray  # (2,)
+    n_clipped: np.ndarray  # (1,) number of variances that were negative and were clipped at 0
+
+
+@python_entry
+def refutes(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, rows, row, cells, errors, next_row
+):
+    """Return whether a row shows that the measurement before it was wrong (`is_refuted`).
+
+    The last of the errors is that of this measurement; `cells` has the signal and the row of each.
+    """
+    n = errors.size
+    target_if_wrong = replace_lags(lags, rows, row, cells, errors, n, next_row.regressors[0])
+    target_if_right = replace_lags(lags, rows, row, cells, errors, n - 1, next_row.regressors[1])
+    _to_points(features, next_row.regressors, 2, next_row.points)
+    mean = next_row.mean
+    variance = next_row.variance
+    next_row.n_clipped[0] = predict(rules, state, next_row.points, mean, variance)
+    mean[0] += features.mean
+    mean[1] += features.mean
+    noise = rules.noise_variance
+    return is_refuted(
+        errors[n - 1],
+        target_if_wrong - mean[0],
+        variance[0] + noise,
+        target_if_right - mean[1],
+        variance[1] + noise,
+    )
+
+
+# --- openings of the gate ------------------------------------------------------------------------
+
+
+@internal
+def _drop_old_errors(opening, oldest):  # type: ignore[no-untyped-def]
+    """Keep only the errors of measurements from the row `oldest` on."""
+    kept = 0
+    for i in range(opening.numbers[N_ERRORS_REPLACED]):
+        if opening.cells[i, 1] >= oldest:
+            opening.cells[kept, 0] = opening.cells[i, 0]
+            opening.cells[kept, 1] = opening.cells[i, 1]
+            opening.errors[kept] = opening.errors[i]
+            kept += 1
+    opening.numbers[N_ERRORS_REPLACED] = kept
+
+
+@internal
+def _remember_returned(opening):  # type: ignore[no-untyped-def]
+    """Keep the next row, with replaced lags, as one since the plant seemed to return."""
+    n = opening.numbers[N_RETURNED]
+    for d in range(opening.regressors.shape[1]):
+        opening.returned_regressors[n, d] = opening.regressors[1, d]
+    opening.returned_targets[n] = opening.target[0]
+    opening.numbers[N_RETURNED] = n + 1
+
+
+@internal
+def _replace_next(lags, opening):  # type: ignore[no-untyped-def]
+    """Replace the target of the next row by its predicted mean, among the lags of later rows."""
+    numbers = opening.numbers
+    error, is_cut = replacement_error(
+        lags,
+        opening.learned[0],
+        opening.learned[1],
+        opening.regressors[1],
+        opening.target[0],
+        opening.mean[1],
+    )
+    if is_cut:
+        numbers[N_OUT_OF_RANGE] += 1
+    n = numbers[N_ERRORS_REPLACED]
+    opening.cells[n, 0] = lags.target
+    opening.cells[n, 1] = numbers[NEXT_ROW]
+    opening.errors[n] = error
+    numbers[N_ERRORS_REPLACED] = n + 1
+    numbers[N_REPLACED] += 1
+
+
+@shared
+def begin_comparison(lags, rows, opening):  # type: ignore[no-untyped-def]
+    """Write the regressors by which the next row is predicted, and return how many there are.
+
+    They are that with the measured lags and, if values are replaced, that with the replacements.
+    None is needed if the predictions are known. Return -1 if the burst would be too long: then the
+    opening is over.
+    """
+    numbers = opening.numbers
+    row = numbers[NEXT_ROW]
+    numbers[N_SAMPLES] += 1
+    if numbers[N_SAMPLES] > MAX_BURST_SAMPLES and numbers[N_RETURNED] == 0:
+        numbers[IS_OVER] = 1
+        return -1
+    if not rows.continues[row]:
+        numbers[N_ERRORS_REPLACED] = 0
+    n_errors = numbers[N_ERRORS_REPLACED]
+    for d in range(opening.regressors.shape[1]):
+        opening.regressors[0, d] = rows.regressors[row, d]
+    opening.target[0] = replace_lags(
+        lags, rows, row, opening.cells, opening.errors, n_errors, opening.regressors[1]
+    )
+    is_predicted = numbers[IS_PREDICTED] == 1
+    numbers[IS_PREDICTED] = 0
+    if is_predicted and rows.continues[row]:
+        return 0
+    return 2 if n_errors > 0 else 1
+
+
+@shared
+def finish_comparison(gate, noise_variance, scale, lags, rows, opening):  # type: ignore[no-untyped-def]
+    """Compare the next row with both of its predictions (`sysid.outliers.Opening`).
+
+    If the plant has returned for certain, the row is not yet part of the errors.
+    """
+    numbers = opening.numbers
+    row = numbers[NEXT_ROW]
+    # widths of the gate for the prediction from measured lags and for that from replaced ones
+    width = gate_width(gate, noise_variance, scale, opening.variance[0])
+    replaced_width = gate_width(gate, noise_variance, scale, opening.variance[1])
+    largest_width = MAX_CONFIRMING_STDS * gate_width(gate, noise_variance, scale, 0.0)
+    # errors of both, in gates
+    measured = abs(rows.targets[row] - opening.mean[0]) / width
+    replaced = abs(opening.target[0] - opening.mean[1]) / replaced_width
+    is_informed = width <= largest_width
+    # Far from all samples before, the model allows everything: that is no explanation.
+    measured_in_same_gates = measured * width / replaced_width
+    is_confirmed = measured <= 1.0 and is_informed
+    if not rows.continues[row]:
+        # no lag is left from before: the model of before is right, or it is not
+        numbers[HAS_RETURNED if is_confirmed else IS_OVER] = 1
+        numbers[N_RETURNED] = 0
+        return
+    n_added_up = numbers[N_REPLACED] if numbers[N_ERRORS_REPLACED] > 0 else 1
+    return_gates = RETURN_GATES * math.sqrt(max(n_added_up, 1))
+    oldest = row - lags.max_lag
+    if numbers[N_RETURNED] > 0 and replaced <= return_gates:
+        if numbers[N_RETURNED] == N_RETURNED_SAMPLES:
+            numbers[HAS_RETURNED] = 1
+            return
+        _remember_returned(opening)
+        _drop_old_errors(opening, oldest)
+        return
+    numbers[N_RETURNED] = 0
+    numbers[N_CONFIRMED] = numbers[N_CONFIRMED] + 1 if is_confirmed else 0
+    if numbers[N_CONFIRMED] == N_CONFIRMING_SAMPLES:
+        numbers[IS_OVER] = 1
+        return
+    is_much_better = replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
+    if not is_confirmed and replaced <= return_gates < measured_in_same_gates and is_much_better:
+        _remember_returned(opening)
+    elif replaced > 1.0:
+        _replace_next(lags, opening)
+    else:
+        numbers[N_REPLACED] = 0
+    _drop_old_errors(opening, oldest)
+
+
+@shared
+def set_predictions(opening, n, prior_mean):  # type: ignore[no-untyped-def]
+    """Add the prior mean to the n predictions of the next row; both are the same if n is 1."""
+    for i in range(n):
+        opening.mean[i] += prior_mean
+    if n == 1:
+        opening.mean[1] = opening.mean[0]
+        opening.variance[1] = opening.variance[0]
+
+
+@python_entry
+def look_ahead(rules, state, features, lags, rows, opening):  # type: ignore[no-untyped-def]
+    """Compare the rows of a block that come next, until one of them decides about an opening.
+
+    `rules` and `state` are those of the model from before the opening. Return how many of the
+    variances were negative and were clipped at 0.
+    """
+    numbers = opening.numbers
+    n_clipped = 0
+    while numbers[NEXT_ROW] < rows.targets.size and not (numbers[IS_OVER] or numbers[HAS_RETURNED]):
+        n = begin_comparison(lags, rows, opening)
+        if n > 0:
+            _to_points(features, opening.regressors, n, opening.points)
+            n_clipped += predict(rules, state, opening.points[:n], opening.mean, opening.variance)
+            set_predictions(opening, n, features.mean)
+        if n >= 0:
+            finish_comparison(
+                rules.gate, rules.noise_variance, state.errors[ERROR_SCALE], lags, rows, opening
+            )
+        numbers[NEXT_ROW] += 1
+    return n_clipped
