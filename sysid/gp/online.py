@@ -1022,6 +1022,30 @@ class OnlineGP(Exclusive):
         """Posterior mean (q,) of the weights of `whitened_functions`."""
         return self._state.whitened[: self.n_linear + self.n_points].copy()
 
+    @exclusive
+    def kernel_weights(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the function ``f(x) = w'phi(x)`` of `whitened_functions` as a sum of kernels.
+
+        With weights (q,) of the linear part and of the points, ``w = (w_l, w_k)``::
+
+            f(x) = theta'phi_l + sum_j a_j k(x, x_j),   theta = C w_l,   a = U^-1 w_k
+
+        Returns
+        -------
+        (n_linear,)
+            Coefficients theta of the linear part.
+        (n_points,)
+            Weights a, in the order of `point_inputs`.
+        """
+        n_linear = self.n_linear
+        basis = self._basis()
+        of_points = np.empty(self.n_points)
+        if self.n_points:
+            of_points[self.age_order] = solve_triangular(
+                basis.upper, weights[n_linear:], check_finite=False
+            )
+        return basis.linear_root.T @ weights[:n_linear], of_points
+
     @property
     def whitened_root(self) -> np.ndarray:
         """M (q, q) with ``M'M`` the posterior covariance of the weights; else it is (0, q).

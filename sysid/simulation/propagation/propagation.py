@@ -14,7 +14,8 @@ from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
 from sysid.errors import UserError
-from sysid.simulation.dynamics import Dynamics, Moments, simulate_paths
+from sysid.model.mean_map import simulate_paths
+from sysid.simulation.dynamics import Dynamics, Moments
 
 # Simulated steps of all drawn trajectories together, above which fewer trajectories are drawn.
 MAX_DRAWN_STEPS = 1_000_000
