@@ -645,17 +645,11 @@ class OnlineGP(Exclusive):
         y = vector(targets, len(x), "targets")
         sample_numbers, n_seen = _number_samples(len(x), numbers, n_seen)
         self._check_prior(x)
-        candidates = self._new_state(x, y, max(self.budget, len(x)), Learning.stored)
-        candidates.number[: len(x)] = sample_numbers
-        candidates.counts[dictionary.N_SEEN] = n_seen
-        factorise(candidates)
-        if len(x) > self.budget:
-            stored_rules = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
-            dictionary.reduce(stored_rules, candidates, self.budget)
-        n = int(candidates.counts[dictionary.N_STORED])
-        state = self._new_state(candidates.inputs[:, :n].T, candidates.targets[:n], self.budget)
-        state.order[:] = candidates.order[: self.budget]
-        state.number[:] = candidates.number[: self.budget]
+        if len(x) <= self.budget:
+            state = self._new_state(x, y, self.budget)
+            state.number[: len(x)] = sample_numbers
+        else:
+            state = self._reduced_state(x, y, sample_numbers, n_seen)
         state.counts[dictionary.N_SEEN] = n_seen
         factorise(state)
         self._state = state
@@ -665,6 +659,26 @@ class OnlineGP(Exclusive):
         self.n_renewals = 0
         self.n_clipped_predictions = 0
         return self
+
+    def _reduced_state(
+        self, x: np.ndarray, y: np.ndarray, sample_numbers: np.ndarray, n_seen: int
+    ) -> Dictionary:
+        """Return a state without factors whose points the reduction criterion has chosen.
+
+        There are more samples (n, n_features), (n,) than the budget allows. Their numbers (n,) and
+        n_seen are those of `fit`.
+        """
+        candidates = self._new_state(x, y, len(x), Learning.stored)
+        candidates.number[:] = sample_numbers
+        candidates.counts[dictionary.N_SEEN] = n_seen
+        factorise(candidates)
+        stored_rules = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
+        dictionary.reduce(stored_rules, candidates, self.budget)
+        n = int(candidates.counts[dictionary.N_STORED])
+        state = self._new_state(candidates.inputs[:, :n].T, candidates.targets[:n], self.budget)
+        state.order[:] = candidates.order[: self.budget]
+        state.number[:] = candidates.number[: self.budget]
+        return state
 
     @exclusive
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
@@ -874,7 +888,8 @@ class OnlineGP(Exclusive):
         n_padded = math.ceil(m / PREDICTION_BLOCK_ROWS) * PREDICTION_BLOCK_ROWS
         mean = np.empty(n_padded)
         variance = np.empty(n_padded)
-        x = np.pad(x, ((0, n_padded - m), (0, 0)))
+        if m < n_padded:
+            x = np.concatenate([x, np.zeros((n_padded - m, self.n_features))])
         root = np.triu(state.root[:n, :n])
         basis = self._basis()
         for block in _blocks(n_padded, PREDICTION_BLOCK_ROWS):
