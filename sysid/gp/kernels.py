@@ -338,10 +338,11 @@ class PerFeatureKernel(Kernel):
 
     @property
     def is_prototype(self) -> bool:
-        return self == type(self)()
+        _, numbers = list(vars(self).values())[:2]
+        return isinstance(numbers, float) and self == type(self)()
 
-    def parameters(self) -> np.ndarray:
-        """Return the variance, followed by the number of each feature."""
+    def _variance_and_numbers(self) -> tuple[float, tuple[float, ...]]:
+        """Return the two fields; raise UserError if there is not one number per feature."""
         variance, numbers = list(vars(self).values())[:2]
         if isinstance(numbers, float):
             _, name = list(vars(self))[:2]
@@ -349,11 +350,17 @@ class PerFeatureKernel(Kernel):
                 f"{type(self).__name__}: {name} must be one number per feature, got {numbers} for "
                 "any number of features; a training or with_scales fills in such a prototype"
             )
+        return variance, numbers
+
+    def parameters(self) -> np.ndarray:
+        """Return the variance, followed by the number of each feature."""
+        variance, numbers = self._variance_and_numbers()
         return np.array([variance, *numbers])
 
     @property
     def n_features(self) -> int:
-        return len(self.parameters()) - 1
+        _, numbers = self._variance_and_numbers()
+        return len(numbers)
 
     @property
     def hyperparameter_names(self) -> tuple[str, ...]:
