@@ -339,10 +339,7 @@ class OnlineGP(Exclusive):
         insertion_parameters = np.asarray(self.insertion.parameters(), dtype=float)
         return Rules(
             kernel=self.kernel.address,
-            kernel_parameters=self.kernel.parameters(),
-            linear_root=self._linear_root,
-            noise_variance=self.noise_variance,
-            diagonal=self.diagonal,
+            **self._scaled_rules(),
             every_sample=self.learns_every_sample,
             scale=sums_squared_errors,
             age_memory=memory if weighs_age else 0.0,
@@ -354,8 +351,17 @@ class OnlineGP(Exclusive):
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
             reduction=reduction,
-            tolerance=self._tolerance(self.inputs),
         )
+
+    def _scaled_rules(self) -> dict[str, Any]:
+        """Return the fields of `Rules` that change with the scale of the variances."""
+        return {
+            "kernel_parameters": self.kernel.parameters(),
+            "linear_root": self._linear_root,
+            "noise_variance": self.noise_variance,
+            "diagonal": self.diagonal,
+            "tolerance": self._tolerance(self.inputs),
+        }
 
     @property
     def point_kernel(self) -> Kernel:
@@ -1242,7 +1248,7 @@ class OnlineGP(Exclusive):
             noise_variance=self.noise_variance * factor,
         )
         scale_state(state, factor)
-        self._rules = self._compile_rules()
+        self._rules = self._rules._replace(**self._scaled_rules())
 
     def _check_prior(self, inputs: np.ndarray) -> None:
         """Raise `UserError` if the prior variance at one of the inputs (n, p) is too large."""
