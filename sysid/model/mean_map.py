@@ -65,15 +65,15 @@ class MeanMap(NamedTuple):
         origin = np.zeros((1, narx.n_features))
         return cls(
             kernels=np.array([kernel.address for kernel in kernels]),
-            parameters=_pad_and_stack([kernel.parameters() for kernel in kernels]),
-            points=_pad_and_stack([points_of_output.T for points_of_output in points]),
-            weights=_pad_and_stack(weights),
+            parameters=pad_and_stack([kernel.parameters() for kernel in kernels]),
+            points=pad_and_stack([points_of_output.T for points_of_output in points]),
+            weights=pad_and_stack(weights),
             n_coordinates=np.array([scaling.n_coordinates for scaling in scalings]),
             n_points=np.array([len(weights_of_output) for weights_of_output in weights]),
             intercept=np.array([mean(origin)[0] for mean in means]),
             slopes=np.array([mean.gradient(origin)[0] for mean in means]),
             offset=np.array([scaling.offset for scaling in scalings]),
-            matrix=_pad_and_stack([scaling.linear_part().T for scaling in scalings]),
+            matrix=pad_and_stack([scaling.linear_part().T for scaling in scalings]),
             feedback=feedback,
             row=row,
             column=column,
@@ -187,7 +187,7 @@ def map_to_points(model: Differentiable) -> AffineMap:
     return AffineMap.of_matrix(model.scaling.offset, of_points)
 
 
-def _pad_and_stack(arrays: Sequence[Array]) -> Array:
+def pad_and_stack(arrays: Sequence[Array]) -> Array:
     """Stack arrays C-contiguously, with zeros appended to each along every axis."""
     largest_shape = np.maximum(1, np.max([array.shape for array in arrays], axis=0))
     padded = np.zeros((len(arrays), *largest_shape))

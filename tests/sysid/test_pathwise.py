@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from coupled_models import joint_model, signals, unstable
+from coupled_models import joint_model, signals, unstable, with_projections
 from linear_part_models import joint_model_with_linear_parts
 from sysid import (
     ConstantMean,
@@ -21,7 +21,7 @@ from sysid import (
     free_run,
 )
 from sysid.simulation.propagation import pathwise
-from sysid.simulation.propagation.pathwise import Draws, Functions, Term, Waves, draw
+from sysid.simulation.propagation.pathwise import DrawnFunction, Draws, Term, Waves, draw
 
 SQUARED_EXPONENTIAL = SquaredExponential(0.3, [2.0, 1.5, 3.0])
 LINEAR = Linear(0.5, [0.3, 0.1, 0.2])
@@ -51,7 +51,7 @@ def test_functions_of_the_prior_have_its_covariance(kernel):
     n_functions = 6000
     points = np.random.default_rng(0).normal(size=(4, 3))
     waves = draw(Draws(n_functions, 5, np.random.default_rng(1)), kernel)
-    values = Functions.of_prior(waves)(np.repeat(points, n_functions, axis=0)).reshape(4, -1)
+    values = DrawnFunction.of_prior(waves)(np.repeat(points, n_functions, axis=0)).reshape(4, -1)
     expected = kernel(points, points)
     covariance = values @ values.T / n_functions
     spread = np.sqrt(expected.max())
@@ -69,7 +69,7 @@ def test_sums_of_cosines_are_those_of_numpy():
     angle = np.einsum("nsp,spf->nsf", points, frequency) + phase
     expected = (amplitude * np.cos(angle)).sum(axis=2)
     waves = Waves.of([Term((), frequency, phase, amplitude)])
-    values = Functions.of_prior(waves)(points.reshape(-1, 4))
+    values = DrawnFunction.of_prior(waves)(points.reshape(-1, 4))
     np.testing.assert_allclose(values.reshape(7, 3), expected, atol=1e-10)
 
 
@@ -97,6 +97,13 @@ FOLLOWED = {
     "change": lambda: joint_model("change"),
     "sum": lambda: joint_model(kernel=Sum([TREND, MATERN])),
     "product": lambda: joint_model(kernel=Product([TREND, MATERN])),
+    "projections": lambda: with_projections(joint_model()),
+    "two kernels": lambda: JointModel(
+        (
+            joint_model(kernel=Product([TREND, Sum([TREND, MATERN])])).models[0],
+            joint_model().models[1],
+        )
+    ),
     "linear part": lambda: joint_model_with_linear_parts(mean=ConstantMean(0.3)),
     "limits": lambda: JointModel(
         tuple(replace(one, limits=(-0.2, 0.3)) for one in joint_model().models)

@@ -37,7 +37,7 @@ from sysid.gp.kernels import (
     SquaredExponential,
     Sum,
 )
-from sysid.model.mean_map import AFFINE_MEANS
+from sysid.model.mean_map import AFFINE_MEANS, pad_and_stack
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.simulation.propagation.propagation import (
@@ -188,52 +188,95 @@ def _draw_waves(factors: tuple[Kernel, ...], draws: Draws) -> Term:
 
 
 class Functions(NamedTuple):
-    """P functions in the form that the compiled loops take: waves and what data add to them."""
+    """P functions of each of m outputs, in the form that the compiled loops take.
+
+    The arrays are padded with zeros to the largest number of inputs p, of cosines F and of points N
+    among the outputs.
+    """
+
+    frequency: Array  # (m, P, p, F)
+    phase: Array  # (m, P, F)
+    amplitude: Array  # (m, P, F)
+    end: Indices  # (m, n_terms)
+    factors: Indices  # (m, n_terms, degree) coordinates that multiply a term, then -1
+    n_inputs: Indices  # (m,) p of each output
+    points: Array  # (m, p, N)
+    weights: Array  # (m, P, N)
+    kernels: Any  # (m,) addresses of the kernels of the updates
+    parameters: Array  # (m, number of kernel parameters)
+
+    @classmethod
+    def of(cls, several: Sequence[DrawnFunction]) -> Functions:
+        """Join the functions of all outputs."""
+        degree = max(function.waves.coordinates.shape[1] for function in several)
+        n_terms = max(function.waves.end.size for function in several)
+        end = np.empty((len(several), n_terms), dtype=np.int64)
+        factors = np.full((len(several), n_terms, degree), -1)
+        for i, function in enumerate(several):
+            waves = function.waves
+            end[i] = waves.end[-1]
+            end[i, : waves.end.size] = waves.end
+            n, of_waves = waves.coordinates.shape
+            factors[i, :n, :of_waves] = waves.coordinates
+        return cls(
+            frequency=pad_and_stack([function.waves.frequency for function in several]),
+            phase=pad_and_stack([function.waves.phase for function in several]),
+            amplitude=pad_and_stack([function.waves.amplitude for function in several]),
+            end=end,
+            factors=factors,
+            n_inputs=np.array([len(function.update.points) for function in several]),
+            points=pad_and_stack([function.update.points for function in several]),
+            weights=pad_and_stack([function.update.weights for function in several]),
+            kernels=np.array([function.kernel.address for function in several]),
+            parameters=pad_and_stack([function.kernel.parameters() for function in several]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnFunction:
+    """P functions of the coordinates of one output: waves and what data add to them."""
 
     waves: Waves
     update: Update
-    kernel: Any  # address of the kernel of the update
-    parameters: Array  # of the kernel
+    kernel: Kernel  # of the update
 
     @classmethod
-    def of(cls, waves: Waves, update: Update, kernel: Kernel) -> Functions:
-        """Return functions whose update has this kernel."""
-        return cls(waves, update, kernel.address, kernel.parameters())
-
-    @classmethod
-    def of_prior(cls, waves: Waves) -> Functions:
+    def of_prior(cls, waves: Waves) -> DrawnFunction:
         """Return functions without an update."""
         n_functions, n_inputs, _ = waves.frequency.shape
         nothing = Update(
-            points=np.empty((n_inputs, 0)),
-            weights=np.empty((n_functions, 0)),
-            coefficients=np.empty((n_functions, 0)),
+            points=np.zeros((n_inputs, 0)),
+            weights=np.zeros((n_functions, 0)),
+            coefficients=np.zeros((n_functions, 0)),
         )
-        return cls.of(waves, nothing, SquaredExponential(1.0, np.ones(n_inputs)))
+        return cls(waves, nothing, SquaredExponential(1.0, np.ones(n_inputs)))
+
+    @cached_property
+    def compiled(self) -> Functions:
+        """What the compiled loop takes."""
+        return Functions.of([self])
 
     def __call__(self, coordinates: Array) -> Array:
         """Return values (b P,) at coordinates (b P, c); row i belongs to function ``i mod P``."""
         values = np.empty(len(coordinates))
-        _evaluate(self, coordinates, values)
+        _evaluate(self.compiled, self.update.coefficients, coordinates, values)
         return values
 
 
 @njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
-def _value(functions, s, x, angle, k):  # type: ignore[no-untyped-def]
-    """Return the value of function s at the coordinates x, without the linear part of its update.
+def _sum_waves(i, s, x, frequency, phase, amplitude, end, factors, angle):  # type: ignore[no-untyped-def]
+    """Return the waves of function s of output i at the coordinates x.
 
     The cosine is ``cos 2h = 1 - 2 sin^2 h``, with the power series of the sine for ``|h| <= pi /
-    2``. Its error is below 1e-13. angle (F,) and k (N,) are scratch arrays.
+    2``. Its error is below 1e-13. angle (F,) is a scratch array.
     """
-    frequency, phase, amplitude, end, factors = functions.waves
-    n_waves = phase.shape[1]
-    for f in range(n_waves):  # a slice would compile the message for a wrong shape
-        angle[f] = phase[s, f]
-    for d in range(frequency.shape[1]):
+    for f in range(angle.size):  # a slice would compile the message for a wrong shape
+        angle[f] = phase[i, s, f]
+    for d in range(frequency.shape[2]):
         x_d = x[d]
-        for f in range(n_waves):
-            angle[f] += x_d * frequency[s, d, f]
-    for f in range(n_waves):
+        for f in range(angle.size):
+            angle[f] += x_d * frequency[i, s, d, f]
+    for f in range(angle.size):
         half = 0.5 * angle[f]
         half -= np.pi * np.floor(half * (1.0 / np.pi) + 0.5)
         square = half * half
@@ -241,105 +284,106 @@ def _value(functions, s, x, angle, k):  # type: ignore[no-untyped-def]
         for c in SINE_COEFFICIENTS:
             sine = sine * square + c
         sine *= half
-        angle[f] = amplitude[s, f] * (1.0 - 2.0 * sine * sine)
+        angle[f] = amplitude[i, s, f] * (1.0 - 2.0 * sine * sine)
     value = 0.0
     begin = 0
-    for term in range(end.size):
+    for term in range(end.shape[1]):
         total = 0.0
-        for f in range(begin, end[term]):
+        for f in range(begin, end[i, term]):
             total += angle[f]
-        for j in range(factors.shape[1]):
-            if factors[term, j] >= 0:
-                total *= x[factors[term, j]]
+        for j in range(factors.shape[2]):
+            if factors[i, term, j] >= 0:
+                total *= x[factors[i, term, j]]
         value += total
-        begin = end[term]
-    points = functions.update.points
-    weights = functions.update.weights
-    n_points = points.shape[1]
-    covariances(functions.kernel, functions.parameters, points, n_points, x, k)
-    for j in range(n_points):
-        value += k[j] * weights[s, j]
+        begin = end[i, term]
     return value
 
 
 @njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
-def _evaluate(functions, coordinates, values):  # type: ignore[no-untyped-def]
-    """Write the values (b P,) of functions at coordinates (b P, c)."""
-    coefficients = functions.update.coefficients
-    n_functions, n_inputs, n_waves = functions.waves.frequency.shape
+def _sum_kernels(i, s, x, n_used, points, weights, kernels, parameters, k):  # type: ignore[no-untyped-def]
+    """Return the update of function s of output i at the coordinates x, without its linear part.
+
+    Of output i n_used[i] coordinates are used. k (N,) is a scratch array.
+    """
+    covariances(kernels[i], parameters[i], points[i, : n_used[i]], k.size, x, k)
+    value = 0.0
+    for j in range(k.size):
+        value += k[j] * weights[i, s, j]
+    return value
+
+
+@njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
+def _evaluate(functions, coefficients, coordinates, values):  # type: ignore[no-untyped-def]
+    """Write the values (b P,) of the functions of one output at coordinates (b P, c)."""
+    frequency, phase, amplitude, end, factors = functions[:5]
+    n_used, points, weights, kernels, parameters = functions[5:]
+    _, n_functions, n_inputs, n_waves = frequency.shape
     x = np.empty(n_inputs)
     angle = np.empty(n_waves)
-    k = np.empty(functions.update.points.shape[1])
+    k = np.empty(points.shape[2])
     for s in range(n_functions):
-        for i in range(s, len(coordinates), n_functions):
+        for row in range(s, len(coordinates), n_functions):
             for d in range(n_inputs):
-                x[d] = coordinates[i, d]
-            value = _value(functions, s, x, angle, k)
+                x[d] = coordinates[row, d]
+            value = _sum_waves(0, s, x, frequency, phase, amplitude, end, factors, angle)
+            value += _sum_kernels(0, s, x, n_used, points, weights, kernels, parameters, k)
             for j in range(coefficients.shape[1]):
-                value += coordinates[i, n_inputs + j] * coefficients[s, j]
-            values[i] = value
+                value += coordinates[row, n_inputs + j] * coefficients[s, j]
+            values[row] = value
 
 
 class PathMap(NamedTuple):
-    """P functions of the regressor of one output, whose mean function is affine.
+    """P functions of the regressor of each output, whose mean functions are affine.
 
     Their targets are ``intercept + slopes'x + f(z)`` with the coordinates ``z = A (x - offset)``
     and the functions f without the linear part of their update.
     """
 
-    functions: Functions
-    intercept: Array  # (P,) target unit
-    slopes: Array  # (P, p) target unit per unit of the feature
-    offset: Array  # (p,) unit of the feature
-    coordinate: Indices  # (q,) rows of the entries of A that are not zero
-    feature: Indices  # (q,) their columns
-    factor: Array  # (q,) their values
+    intercept: Array  # (m, P) target unit
+    slopes: Array  # (m, P, p) target unit per unit of the feature
+    offset: Array  # (m, p) unit of the feature
+    n_entries: Indices  # (m,) number of entries of A that are not zero
+    coordinate: Indices  # (m, q) rows of these entries
+    feature: Indices  # (m, q) their columns
+    factor: Array  # (m, q) their values
 
     @classmethod
-    def of(cls, model: Model, functions: Functions) -> PathMap:
-        """Return the map of functions that were drawn from the posterior of a model."""
-        scaling = model.scaling
-        A = scaling.linear_part()
-        n_inputs = functions.waves.frequency.shape[1]
-        of_points = A[:n_inputs]
-        coordinate, feature = np.nonzero(of_points)
-        of_linear_part = functions.update.coefficients @ A[n_inputs:]
-        origin = np.zeros((1, scaling.n_features))
+    def of(cls, models: Sequence[Model], drawn: Sequence[DrawnFunction]) -> PathMap:
+        """Return the maps of functions that were drawn from the posteriors of models."""
+        intercepts = []
+        slopes = []
+        entries = []
+        for model, function in zip(models, drawn, strict=True):
+            A = model.scaling.linear_part()
+            n_inputs = function.waves.frequency.shape[1]
+            of_linear_part = function.update.coefficients @ A[n_inputs:]
+            origin = np.zeros((1, A.shape[1]))
+            intercepts.append(model.mean(origin)[0] - of_linear_part @ model.scaling.offset)
+            slopes.append(model.mean.gradient(origin)[0] + of_linear_part)
+            coordinate, feature = np.nonzero(A[:n_inputs])
+            entries.append((coordinate, feature, A[coordinate, feature]))
+        coordinates, features, factors = zip(*entries, strict=True)
         return cls(
-            functions=functions,
-            intercept=model.mean(origin)[0] - of_linear_part @ scaling.offset,
-            slopes=model.mean.gradient(origin)[0] + of_linear_part,
-            offset=scaling.offset.copy(),  # numba would compile once more for read-only arrays
-            coordinate=coordinate,
-            feature=feature,
-            factor=of_points[coordinate, feature],
+            intercept=np.array(intercepts),
+            slopes=np.array(slopes),
+            offset=np.array([model.scaling.offset for model in models]),
+            n_entries=np.array([len(one) for one in factors]),
+            coordinate=pad_and_stack(coordinates).astype(np.int64),
+            feature=pad_and_stack(features).astype(np.int64),
+            factor=pad_and_stack(factors),
         )
 
 
 @njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
-def _target(path_map, s, x, z, angle, k):  # type: ignore[no-untyped-def]
-    """Return the target of function s at the regressor x; the others are scratch arrays."""
-    value = path_map.intercept[s]
-    for d in range(x.size):
-        value += path_map.slopes[s, d] * x[d]
-    for d in range(z.size):
-        z[d] = 0.0
-    for j in range(path_map.factor.size):
-        feature = path_map.feature[j]
-        deviation = x[feature] - path_map.offset[feature]
-        z[path_map.coordinate[j]] += path_map.factor[j] * deviation
-    return value + _value(path_map.functions, s, z, angle, k)
-
-
-@njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
 def _follow(  # type: ignore[no-untyped-def]
-    maps, place, is_change, limits, bounds, exogenous, first, noise, values, drawn
+    path_map, functions, place, is_change, limits, bounds, exogenous, first, noise, values, drawn
 ) -> None:
     """Feed functions back over K steps, one path after the other.
 
     Parameters
     ----------
-    maps : m PathMap
+    path_map : PathMap
+    functions : Functions
     place : three (q,)
         `feedback`, `row` and `column` of `Dynamics`.
     is_change : bool
@@ -363,18 +407,14 @@ def _follow(  # type: ignore[no-untyped-def]
     n_starts, n_paths, n_values, n_outputs = values.shape
     n_features = exogenous.shape[2]
     n_lags = n_values - exogenous.shape[1]
+    # what is taken out of a tuple in a loop takes time
+    intercept, slopes, offset, n_entries, coordinate, feature, factor = path_map
+    frequency, phase, amplitude, end, factors = functions[:5]
+    n_used, points, weights, kernels, parameters = functions[5:]
     x = np.empty(n_features)
-    n_inputs = 0
-    n_waves = 0
-    n_points = 0
-    for i in range(n_outputs):
-        functions = maps[i].functions
-        n_inputs = max(n_inputs, functions.waves.frequency.shape[1])
-        n_waves = max(n_waves, functions.waves.phase.shape[1])
-        n_points = max(n_points, functions.update.points.shape[1])
-    z = np.empty(n_inputs)
-    angle = np.empty(n_waves)
-    k = np.empty(n_points)
+    z = np.empty(frequency.shape[2])
+    angle = np.empty(frequency.shape[3])
+    k = np.empty(points.shape[2])
     for s in range(n_paths):
         for b in range(n_starts):
             for step in range(len(drawn)):
@@ -386,7 +426,16 @@ def _follow(  # type: ignore[no-untyped-def]
                     x[feedback[j]] = values[b, s, t + row[j], column[j]]
                 is_inside = True
                 for i in range(n_outputs):
-                    value = _target(maps[i], s, x, z, angle, k)
+                    value = intercept[i, s]
+                    for d in range(n_features):
+                        value += slopes[i, s, d] * x[d]
+                    for d in range(z.size):
+                        z[d] = 0.0
+                    for j in range(n_entries[i]):
+                        d = feature[i, j]
+                        z[coordinate[i, j]] += factor[i, j] * (x[d] - offset[i, d])
+                    value += _sum_waves(i, s, z, frequency, phase, amplitude, end, factors, angle)
+                    value += _sum_kernels(i, s, z, n_used, points, weights, kernels, parameters, k)
                     if is_change:
                         value += values[b, s, now - 1, i]
                     if value < lowest[i]:
@@ -492,8 +541,8 @@ class Pathwise(Trajectories):
             As `propagate`.
         """
         draws = Draws(self.n_samples, self.n_features, generator)
-        functions = tuple(_draw_posterior(model, draws) for model in dynamics.models)
-        return DrawnFunctions(dynamics.models, functions)
+        drawn = tuple(_draw_posterior(model, draws) for model in dynamics.models)
+        return DrawnFunctions(dynamics.models, drawn)
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         per_step = dynamics.n_features + max(model.gp.n_points for model in dynamics.models)
@@ -508,27 +557,27 @@ class DrawnFunctions:
     ----------
     models : sequence of Model
         Models of the m outputs.
-    functions : tuple of Functions
+    drawn : sequence of DrawnFunction
         Functions of the coordinates of each model, without its mean function.
     """
 
     models: Sequence[Model]
-    functions: tuple[Functions, ...]
+    drawn: Sequence[DrawnFunction]
 
     def __call__(self, regressors: Array) -> Array:
         """Return targets (b P, m) at regressors (b P, p); row i belongs to function ``i mod P``."""
         targets = []
-        for model, functions in zip(self.models, self.functions, strict=True):
+        for model, function in zip(self.models, self.drawn, strict=True):
             coordinates = model.scaling.transform(regressors)
-            targets.append(model.mean(regressors) + functions(coordinates))
+            targets.append(model.mean(regressors) + function(coordinates))
         return np.stack(targets, axis=1)
 
     @cached_property
-    def maps(self) -> tuple[PathMap, ...] | None:
+    def maps(self) -> tuple[PathMap, Functions] | None:
         """What the compiled loop takes; None if a mean function is not affine in the regressors."""
         if not all(type(model.mean) in AFFINE_MEANS for model in self.models):
             return None
-        return tuple(map(PathMap.of, self.models, self.functions))
+        return PathMap.of(self.models, self.drawn), Functions.of(self.drawn)
 
     def follow(self, paths: Paths, first: int, noise: Array) -> Array | None:
         """Return the outputs (K, b, P, m) of K steps from `first` on, by the compiled loop.
@@ -541,7 +590,7 @@ class DrawnFunctions:
         drawn = np.empty(noise.shape)
         dynamics = paths.dynamics
         _follow(
-            self.maps,
+            *self.maps,
             (dynamics.feedback, dynamics.row, dynamics.column),
             dynamics.is_change,
             (dynamics.limits[0], dynamics.limits[1]),
@@ -555,7 +604,7 @@ class DrawnFunctions:
         return drawn
 
 
-def _draw_posterior(model: Model, draws: Draws) -> Functions:
+def _draw_posterior(model: Model, draws: Draws) -> DrawnFunction:
     """Draw P functions of the coordinates of a model from its posterior, without its mean."""
     gp = model.gp
     points = gp.point_inputs
@@ -565,14 +614,14 @@ def _draw_posterior(model: Model, draws: Draws) -> Functions:
     noise_std = np.sqrt(gp.diagonal)
     noise = noise_std * draws.generator.standard_normal((len(points), n_functions))
     learned = gp.draw_posterior(n_functions, draws.generator)
-    prior_at_points = Functions.of_prior(waves)(np.repeat(points, n_functions, axis=0))
+    prior_at_points = DrawnFunction.of_prior(waves)(np.repeat(points, n_functions, axis=0))
     residual = learned.targets - prior_at_points.reshape(-1, n_functions) - noise
     update = Update(
         points=np.ascontiguousarray(points.T),
         weights=np.ascontiguousarray(_solve(state["cholesky"], state["order"], residual).T),
         coefficients=np.ascontiguousarray(learned.coefficients.T),
     )
-    return Functions.of(waves, update, gp.point_kernel)
+    return DrawnFunction(waves, update, gp.point_kernel)
 
 
 def _solve(cholesky: Array, order: np.ndarray, right: Array) -> Array:
