@@ -296,7 +296,8 @@ class GreyBoxFit:
     systems: tuple[System, ...]  # one per record; they differ only in the own parameters
     names: tuple[str, ...]  # (n_p,) names of the columns
     values: Array  # (n_p,) estimates
-    covariance: Array  # (n_p, n_p); NaN for a parameter on a bound, inf if undetermined
+    #: (n_p, n_p); NaN for a parameter on a bound, or if not asked for; inf if undetermined
+    covariance: Array
     rmse: Array  # (n_y,) free-run error on the records, unit of the output
     scaled_rmse_of_runs: Array  # one value per start that could be simulated
     at_bounds: tuple[str, ...]  # columns that ended on a bound
@@ -338,6 +339,7 @@ def fit_output_error(
     starts: int = 10,
     seed: int = 0,
     skip_missing: bool = False,
+    with_covariance: bool = True,
 ) -> GreyBoxFit:
     """Estimate parameters of a system so that its simulation reproduces measured outputs.
 
@@ -368,6 +370,9 @@ def fit_output_error(
         Seed of the random starts; a larger number of starts begins with the same ones.
     skip_missing : bool, optional
         Whether outputs may be missing (nan). Their errors do not count. The inputs must be known.
+    with_covariance : bool, optional
+        Whether the covariance of the estimates is computed, for which the records are simulated
+        twice for each parameter. Without it, the covariance is NaN.
 
     Returns
     -------
@@ -415,7 +420,7 @@ def fit_output_error(
             "simulated; narrow the bounds, use more substeps or start elsewhere"
         )
     best = min(runs, key=lambda run: run.cost)
-    return _summarise(problem, best, [run.cost for run in runs])
+    return _summarise(problem, best, [run.cost for run in runs], with_covariance=with_covariance)
 
 
 def output_sensitivities(
@@ -519,16 +524,21 @@ def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:
     return np.vstack([np.clip(own, 1e-3, 1 - 1e-3), random])
 
 
-def _summarise(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFit:
+def _summarise(
+    problem: OutputError, best: Any, costs: list[float], *, with_covariance: bool
+) -> GreyBoxFit:
     """Return the fit of the best run of `least_squares`."""
     is_inside = np.minimum(best.x, 1.0 - best.x) > BOUND_TOLERANCE
+    covariance = np.full((len(best.x), len(best.x)), np.nan)
+    if with_covariance:
+        covariance = _estimate_covariance(problem, best, is_inside)
     names = tuple(p.name if r is None else f"{p.name}[{r}]" for p, r in problem.columns)
     at_bounds = tuple(name for name, inside in zip(names, is_inside, strict=True) if not inside)
     return GreyBoxFit(
         systems=problem.systems(best.x),
         names=names,
         values=problem.values(best.x),
-        covariance=_estimate_covariance(problem, best, is_inside),
+        covariance=covariance,
         rmse=problem.rmse(best.fun),
         scaled_rmse_of_runs=np.sqrt(2.0 * np.array(costs) / len(best.fun)),
         at_bounds=at_bounds,

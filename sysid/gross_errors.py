@@ -752,17 +752,31 @@ class _Model:
         """Effect of a value of a signal on the residuals from its sample on."""
         return self.output_weights if name == self.output else self.input_weights(name)
 
-    def _features(self, values: Mapping[str, Array]) -> Array:
-        """Return the features (n, p) of all samples of a record; the first rows lack lags."""
+    def _features(self, values: Mapping[str, Array], is_chosen: NDArray[np.bool_]) -> Array:
+        """Return the features (p, m) of the chosen samples of a record, one feature in each row.
+
+        The first samples of a record lack lags.
+        """
         y = values[self.output]
-        n = len(y)
-        columns = [np.ones(n)]
+        features = [np.ones(np.count_nonzero(is_chosen))]
         for lag in range(1, self.n_output_lags + 1):
-            columns.append(_delayed(y, lag))
+            features.append(_delayed(y, lag)[is_chosen])
         for name in self.inputs:
             for lag in range(self.n_input_lags):
-                columns.append(_delayed(values[name], lag))
-        return np.column_stack(columns)
+                features.append(_delayed(values[name], lag)[is_chosen])
+        return np.array(features)
+
+    def _residual(self, values: Mapping[str, Array]) -> Array:
+        """Return the residuals (n,) of all samples of a record; the first ones lack lags."""
+        y = values[self.output]
+        n = len(y)
+        residual = np.convolve(y, self.output_weights)[:n] - self.coefficients[0]
+        begin = 1 + self.n_output_lags
+        for name in self.inputs:
+            effects = self.coefficients[begin : begin + self.n_input_lags]
+            residual -= np.convolve(values[name], effects)[:n]
+            begin += self.n_input_lags
+        return residual
 
     def _filled(self, name: str, record: int) -> Array:
         """Return a signal without missing values, whose rows do not count."""
@@ -795,17 +809,17 @@ class _Model:
         if len(y) > MAX_REWEIGHTED_ROWS:
             generator = np.random.default_rng(SEED_OF_REWEIGHTED_ROWS)
             chosen = np.sort(generator.choice(len(y), MAX_REWEIGHTED_ROWS, replace=False))
-            x, y = x[chosen], y[chosen]
-        residual: Array = y - x @ self.coefficients
+            x, y = x[:, chosen], y[chosen]
+        residual: Array = y - self.coefficients @ x
         for _ in range(MAX_TUKEY_REWEIGHTINGS):
             std = max(float(np.median(np.abs(residual))) / MEDIAN_OF_NORMAL, MIN_STD)
             weights = np.maximum(1.0 - (residual / (TUKEY_STDS * std)) ** 2, 0.0) ** 2
-            weighted = weights[:, None] * x
-            gram = weighted.T @ x
+            weighted = weights * x
+            gram = weighted @ x.T
             gram[np.diag_indices(len(gram))] += RIDGE * len(y)
-            self.coefficients = np.asarray(np.linalg.solve(gram, weighted.T @ y), dtype=float)
+            self.coefficients = np.asarray(np.linalg.solve(gram, weighted @ y), dtype=float)
             before = residual
-            residual = y - x @ self.coefficients
+            residual = y - self.coefficients @ x
             if np.abs(residual - before).max() < MIN_REWEIGHTED_CHANGE * std:
                 break
         self.std = max(std_of_residuals(residual, OUTER_QUANTILE_OF_ROBUST_FIT), MIN_STD)
@@ -828,19 +842,19 @@ class _Model:
                 is_row &= ~_spread(missing, n_after)
                 is_clean &= ~_spread(missing | is_unknown[name][record], n_after)
             self.is_row.append(is_row)
-            designs.append(self._features(values)[is_clean])
+            designs.append(self._features(values, is_clean))
             targets.append(y[is_clean])
-        x = np.concatenate(designs)
+        x = designs[0] if len(designs) == 1 else np.concatenate(designs, axis=1)
         y = np.concatenate(targets)
-        p = x.shape[1]
+        p = len(x)
         if len(y) < MIN_ROWS_PER_SCREENING_COEFFICIENT * p:
             return False
         self._clean_rows = (x, y)
-        gram = x.T @ x
+        gram = x @ x.T
         gram[np.diag_indices(p)] += RIDGE * len(y)
         inverse = np.linalg.inv(gram)
-        self.coefficients = inverse @ (x.T @ y)
-        self.std = max(std_of_residuals(y - x @ self.coefficients), MIN_STD)
+        self.coefficients = inverse @ (x @ y)
+        self.std = max(std_of_residuals(y - self.coefficients @ x), MIN_STD)
         self.t_values = self.coefficients / (self.std * np.sqrt(np.diag(inverse)))
         return True
 
@@ -861,9 +875,8 @@ class _Model:
             neighbours = self.signals[name].neighbours[record]
             values[name] = np.where(unknown, neighbours, self._filled(name, record))
             cells += [(name, k) for k in np.flatnonzero(unknown).tolist()]
-        residual = values[self.output] - self._features(values) @ self.coefficients
         is_row = self.is_row[record]
-        residual = np.where(is_row, residual, 0.0)
+        residual = np.where(is_row, self._residual(values), 0.0)
         if not cells:
             return _Estimate(values, residual)
         n = len(residual)

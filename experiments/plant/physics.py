@@ -191,6 +191,7 @@ class Physics:
         seed: int = 0,
         *,
         skip_missing: bool = False,
+        with_covariance: bool = True,
     ) -> GreyBoxFit:
         """Estimate parameters of a system by output error from inputs and outputs of records.
 
@@ -204,6 +205,7 @@ class Physics:
             starts=self.starts,
             seed=seed,
             skip_missing=skip_missing,
+            with_covariance=with_covariance,
         )
 
     def check(self, inputs: Sequence[str], outputs: Sequence[str], title: str) -> None:
@@ -412,7 +414,14 @@ class FittedPhysics:
             for begin, end in ((0, low), (high, len(u))):
                 if end - begin > len(initial):
                     pieces.append((u[begin:end], y[begin:end]))
-        fit = self.physics.estimate(system, pieces, [*free, *initial], self.seed, skip_missing=True)
+        fit = self.physics.estimate(
+            system,
+            pieces,
+            [*free, *initial],
+            self.seed,
+            skip_missing=True,
+            with_covariance=False,
+        )
         return {parameter.name: getattr(fit.system, parameter.name) for parameter in free}
 
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
@@ -428,12 +437,15 @@ class FittedPhysics:
         system = self.physics.system
         u, y = _inputs_and_outputs(system, record)
         try:
-            return self.physics.estimate(system, [(u[:n], y[:n])], free), y[:n]
+            fit = self.physics.estimate(
+                system, [(u[:n], y[:n])], free, with_covariance=self.covariance is not None
+            )
         except REFUSALS as error:
             raise UserError(
                 f"physics: initial state of record {record.attrs['name']!r} from its first {n} "
                 f"samples: {error}"
             ) from error
+        return fit, y[:n]
 
     def values(self, states: np.ndarray) -> np.ndarray:
         """Return the signals (n, n_s) at states (n, n_x)."""

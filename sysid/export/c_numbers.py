@@ -17,8 +17,8 @@ from sysid.export.c_formulas import (
 from sysid.export.c_text import array, number
 from sysid.gp import dictionary
 from sysid.gp.linear_part import WithLinearPart
+from sysid.model.mean_map import AFFINE_MEANS
 from sysid.model.model import Model
-from sysid.simulation.dynamics import AFFINE_MEANS
 
 #: Numbers of `model_numbers` of a model that learns: real numbers, then counts.
 REAL_NUMBERS = (

@@ -34,8 +34,9 @@ from sysid.gp.kernels import (
     SquaredExponential,
     Sum,
 )
+from sysid.model.mean_map import AFFINE_MEANS
 from sysid.model.model import JointModel, Model, on_unchanged_model
-from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
+from sysid.simulation.dynamics import Dynamics
 
 #: Name of the formula of each kernel in `sysid.export.casadi_formulas`.
 CASADI_KERNEL_FORMULAS: dict[type[Kernel], str] = {

@@ -37,8 +37,9 @@ from sysid.gp.kernels import (
     Sum,
 )
 from sysid.gp.linear_part import WithLinearPart
+from sysid.model.mean_map import AFFINE_MEANS
 from sysid.model.model import JointModel, Model, on_unchanged_model
-from sysid.simulation.dynamics import AFFINE_MEANS, Dynamics
+from sysid.simulation.dynamics import Dynamics
 
 #: Formula of each kernel in the exported file.
 KERNEL_FORMULAS: dict[type[Kernel], Callable[..., Any]] = {

@@ -56,9 +56,9 @@ def factorise(state: Dictionary) -> None:
 def put_factors(state: Dictionary, upper: np.ndarray, lower: np.ndarray) -> None:
     """Store the factors U (n, n) and F (n, n); of each only its triangle is used."""
     n = len(upper)
-    upper_columns = np.pad(np.triu(upper), ((0, 0), (1, 0)))
-    lower_columns = np.pad(np.tril(lower), ((0, 0), (0, 1)))
-    state.triangles[:n, : n + 1] = upper_columns + lower_columns
+    state.triangles[:n, 0] = 0.0
+    state.triangles[:n, 1 : n + 1] = np.triu(upper)
+    state.triangles[:n, :n] += np.tril(lower)
 
 
 def is_within_prior(root: np.ndarray) -> bool:

@@ -338,10 +338,11 @@ class PerFeatureKernel(Kernel):
 
     @property
     def is_prototype(self) -> bool:
-        return self == type(self)()
+        _, numbers = list(vars(self).values())[:2]
+        return isinstance(numbers, float) and self == type(self)()
 
-    def parameters(self) -> np.ndarray:
-        """Return the variance, followed by the number of each feature."""
+    def _variance_and_numbers(self) -> tuple[float, tuple[float, ...]]:
+        """Return the two fields; raise UserError if there is not one number per feature."""
         variance, numbers = list(vars(self).values())[:2]
         if isinstance(numbers, float):
             _, name = list(vars(self))[:2]
@@ -349,11 +350,17 @@ class PerFeatureKernel(Kernel):
                 f"{type(self).__name__}: {name} must be one number per feature, got {numbers} for "
                 "any number of features; a training or with_scales fills in such a prototype"
             )
+        return variance, numbers
+
+    def parameters(self) -> np.ndarray:
+        """Return the variance, followed by the number of each feature."""
+        variance, numbers = self._variance_and_numbers()
         return np.array([variance, *numbers])
 
     @property
     def n_features(self) -> int:
-        return len(self.parameters()) - 1
+        _, numbers = self._variance_and_numbers()
+        return len(numbers)
 
     @property
     def hyperparameter_names(self) -> tuple[str, ...]:
@@ -675,6 +682,12 @@ class Linear(PerFeatureKernel):
         weight_variances = np.asarray(self.weight_variances)
         return np.asarray(self.offset_variance + np.square(points) @ weight_variances)
 
+    def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.diagonal_gradient`; the terms of `diagonal` are their own derivatives."""
+        by_offset = self.offset_variance * weights.sum()
+        by_weights = weights @ np.square(points) * np.asarray(self.weight_variances)
+        return np.append(by_offset, by_weights)
+
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``log(offset_variance + sum_d weight_variance_d)`` and its gradient."""
         total = float(np.logaddexp.reduce(values))
@@ -855,6 +868,10 @@ class Sum(CompositeKernel):
     def diagonal(self, points: np.ndarray) -> np.ndarray:
         return np.sum([part.diagonal(points) for part in self.parts], axis=0)
 
+    def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.diagonal_gradient`; each part has its own hyper-parameters."""
+        return np.concatenate([part.diagonal_gradient(weights, points) for part in self.parts])
+
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         logs = []
         gradients = []
@@ -923,6 +940,15 @@ class Product(CompositeKernel):
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
         return np.prod([part.diagonal(points) for part in self.parts], axis=0)
+
+    def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.diagonal_gradient`; this is the product rule."""
+        variances = [part.diagonal(points) for part in self.parts]
+        gradients = []
+        for i, part in enumerate(self.parts):
+            weights_of_part = weights * _multiply_others(variances, i)
+            gradients.append(part.diagonal_gradient(weights_of_part, points))
+        return np.concatenate(gradients)
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         logs = []

@@ -18,9 +18,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, read_positive
@@ -66,6 +68,10 @@ COEFFICIENT_VARIANCE_START = 0.1
 RELATIVE_JITTER = 1e-13
 
 
+#: Number of matrices of lags that are kept, one for each number of lags.
+N_KEPT_LAG_MATRICES = 16
+
+
 class CoefficientDecay(ABC):
     """Covariance of the coefficients of one signal, the first of which has the variance 1.
 
@@ -81,10 +87,13 @@ class CoefficientDecay(ABC):
         """Return the derivative of `correlation` with respect to the logarithm of the memory."""
 
 
+@lru_cache(maxsize=N_KEPT_LAG_MATRICES)
 def _later(n_lags: int) -> np.ndarray:
-    """Return ``max(i, j)`` (n_lags, n_lags) with i, j = 0 ... n_lags - 1."""
+    """Return ``max(i, j)`` (n_lags, n_lags) with i, j = 0 ... n_lags - 1, read-only."""
     steps = np.arange(n_lags)
-    return np.maximum.outer(steps, steps).astype(float)
+    later = np.maximum.outer(steps, steps).astype(float)
+    later.setflags(write=False)
+    return later
 
 
 @dataclass(frozen=True)
@@ -307,10 +316,11 @@ class StableSpline(Kernel):
         """Return the lower triangular C (p, p) with ``C C' = P``."""
         C = np.zeros((self.n_features, self.n_features))
         for signal in self._signals():
-            root = np.linalg.cholesky(signal.covariance())
-            if signal.level_variance is not None:
-                upper = np.linalg.qr(root.T @ signal.mixing.T, mode="r")
-                root = (upper * np.sign(np.diag(upper))[:, None]).T
+            root = signal.covariance()
+            if not _replace_by_root(root, signal.level_variance is not None):
+                raise np.linalg.LinAlgError(
+                    f"covariance of {signal.n_lags} coefficients is not positive definite"
+                )
             C[signal.block, signal.block] = root
         return C
 
@@ -479,6 +489,50 @@ class StableSpline(Kernel):
     def gradient_covariance(self, points: np.ndarray) -> np.ndarray:
         """See `Kernel.gradient_covariance`; it is the prior covariance P of the coefficients."""
         return np.tile(self.covariance(), (len(points), 1, 1))
+
+
+@njit(cache=True, error_model="numpy")
+def _replace_by_root(a: np.ndarray, is_differenced: bool) -> bool:
+    """Replace a covariance (n, n) of g by the lower triangular root of that of the coefficients.
+
+    If the signal is differenced, these are ``mixing @ g`` (`_SignalPrior`). With the Cholesky
+    factor L of the covariance, ``mixing @ L`` is lower triangular but for the diagonal above the
+    main one, which Givens rotations of neighbouring columns remove. Return whether the covariance
+    is positive definite.
+    """
+    n = len(a)
+    for j in range(n):
+        for i in range(j, n):
+            total = a[i, j]
+            for k in range(j):
+                total -= a[i, k] * a[j, k]
+            if i > j:
+                a[i, j] = total / a[j, j]
+            elif total > 0.0:
+                a[j, j] = np.sqrt(total)
+            else:
+                return False
+        for i in range(j):
+            a[i, j] = 0.0
+    if not is_differenced:
+        return True
+    for j in range(n):
+        a[0, j] += a[1, j]
+        for i in range(1, n - 1):
+            a[i, j] = a[i + 1, j] - a[i, j]
+        a[n - 1, j] = -a[n - 1, j]
+    for i in range(n - 1):
+        length = np.hypot(a[i, i], a[i, i + 1])
+        cosine = a[i, i] / length
+        sine = a[i, i + 1] / length
+        for k in range(i, n):
+            left = a[k, i]
+            a[k, i] = cosine * left + sine * a[k, i + 1]
+            a[k, i + 1] = cosine * a[k, i + 1] - sine * left
+        a[i, i + 1] = 0.0
+    if a[n - 1, n - 1] < 0.0:
+        a[n - 1, n - 1] = -a[n - 1, n - 1]
+    return True
 
 
 @dataclass(frozen=True)

@@ -329,10 +329,7 @@ class OnlineGP(Exclusive):
         insertion_parameters = np.asarray(self.insertion.parameters(), dtype=float)
         return Rules(
             kernel=self.kernel.address,
-            kernel_parameters=self.kernel.parameters(),
-            linear_root=self._linear_root,
-            noise_variance=self.noise_variance,
-            diagonal=self.diagonal,
+            **self._scaled_rules(),
             every_sample=self.learns_every_sample,
             scale=sums_squared_errors,
             age_memory=memory if weighs_age else 0.0,
@@ -344,8 +341,17 @@ class OnlineGP(Exclusive):
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
             reduction=reduction,
-            tolerance=self._tolerance(self.inputs),
         )
+
+    def _scaled_rules(self) -> dict[str, Any]:
+        """Return the fields of `Rules` that change with the scale of the variances."""
+        return {
+            "kernel_parameters": self.kernel.parameters(),
+            "linear_root": self._linear_root,
+            "noise_variance": self.noise_variance,
+            "diagonal": self.diagonal,
+            "tolerance": self._tolerance(self.inputs),
+        }
 
     @property
     def point_kernel(self) -> Kernel:
@@ -635,17 +641,11 @@ class OnlineGP(Exclusive):
         y = vector(targets, len(x), "targets")
         sample_numbers, n_seen = _number_samples(len(x), numbers, n_seen)
         self._check_prior(x)
-        candidates = self._new_state(x, y, max(self.budget, len(x)), Learning.stored)
-        candidates.number[: len(x)] = sample_numbers
-        candidates.counts[dictionary.N_SEEN] = n_seen
-        factorise(candidates)
-        if len(x) > self.budget:
-            stored_rules = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
-            dictionary.reduce(stored_rules, candidates, self.budget)
-        n = int(candidates.counts[dictionary.N_STORED])
-        state = self._new_state(candidates.inputs[:, :n].T, candidates.targets[:n], self.budget)
-        state.order[:] = candidates.order[: self.budget]
-        state.number[:] = candidates.number[: self.budget]
+        if len(x) <= self.budget:
+            state = self._new_state(x, y, self.budget)
+            state.number[: len(x)] = sample_numbers
+        else:
+            state = self._reduced_state(x, y, sample_numbers, n_seen)
         state.counts[dictionary.N_SEEN] = n_seen
         factorise(state)
         self._state = state
@@ -655,6 +655,26 @@ class OnlineGP(Exclusive):
         self.n_renewals = 0
         self.n_clipped_predictions = 0
         return self
+
+    def _reduced_state(
+        self, x: np.ndarray, y: np.ndarray, sample_numbers: np.ndarray, n_seen: int
+    ) -> Dictionary:
+        """Return a state without factors whose points the reduction criterion has chosen.
+
+        There are more samples (n, n_features), (n,) than the budget allows. Their numbers (n,) and
+        n_seen are those of `fit`.
+        """
+        candidates = self._new_state(x, y, len(x), Learning.stored)
+        candidates.number[:] = sample_numbers
+        candidates.counts[dictionary.N_SEEN] = n_seen
+        factorise(candidates)
+        stored_rules = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
+        dictionary.reduce(stored_rules, candidates, self.budget)
+        n = int(candidates.counts[dictionary.N_STORED])
+        state = self._new_state(candidates.inputs[:, :n].T, candidates.targets[:n], self.budget)
+        state.order[:] = candidates.order[: self.budget]
+        state.number[:] = candidates.number[: self.budget]
+        return state
 
     @exclusive
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
@@ -866,7 +886,8 @@ class OnlineGP(Exclusive):
         n_padded = math.ceil(m / PREDICTION_BLOCK_ROWS) * PREDICTION_BLOCK_ROWS
         mean = np.empty(n_padded)
         variance = np.empty(n_padded)
-        x = np.pad(x, ((0, n_padded - m), (0, 0)))
+        if m < n_padded:
+            x = np.concatenate([x, np.zeros((n_padded - m, self.n_features))])
         root = np.triu(state.root[:n, :n])
         basis = self._basis()
         for block in _blocks(n_padded, PREDICTION_BLOCK_ROWS):
@@ -1013,6 +1034,30 @@ class OnlineGP(Exclusive):
     def whitened_mean(self) -> np.ndarray:
         """Posterior mean (q,) of the weights of `whitened_functions`."""
         return self._state.whitened[: self.n_linear + self.n_points].copy()
+
+    @exclusive
+    def kernel_weights(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the function ``f(x) = w'phi(x)`` of `whitened_functions` as a sum of kernels.
+
+        With weights (q,) of the linear part and of the points, ``w = (w_l, w_k)``::
+
+            f(x) = theta'phi_l + sum_j a_j k(x, x_j),   theta = C w_l,   a = U^-1 w_k
+
+        Returns
+        -------
+        (n_linear,)
+            Coefficients theta of the linear part.
+        (n_points,)
+            Weights a, in the order of `point_inputs`.
+        """
+        n_linear = self.n_linear
+        basis = self._basis()
+        of_points = np.empty(self.n_points)
+        if self.n_points:
+            of_points[self.age_order] = solve_triangular(
+                basis.upper, weights[n_linear:], check_finite=False
+            )
+        return basis.linear_root.T @ weights[:n_linear], of_points
 
     @property
     def whitened_root(self) -> np.ndarray:
@@ -1195,7 +1240,7 @@ class OnlineGP(Exclusive):
             noise_variance=self.noise_variance * factor,
         )
         scale_state(state, factor)
-        self._rules = self._compile_rules()
+        self._rules = self._rules._replace(**self._scaled_rules())
 
     def _check_prior(self, inputs: np.ndarray) -> None:
         """Raise `UserError` if the prior variance at one of the inputs (n, p) is too large."""

@@ -11,6 +11,13 @@ import xarray as xr
 from sysid.arrays import Array
 from sysid.model.gradient import Differentiable, gradient_of, weights_of
 from sysid.model.local_error import SimulatedErrors
+from sysid.model.mean_map import (
+    AFFINE_MEANS,
+    MeanMap,
+    map_to_points,
+    mean_with_linear_part,
+    simulate_paths,
+)
 from sysid.narx.lags import Target
 from sysid.narx.record import Record, read_records
 
@@ -177,23 +184,64 @@ class _Simulation:
 
     def run(self, weights: Array) -> _Run | None:
         """Simulate with the weights (q,) of the functions; None if the simulation runs away."""
-        model = self.model
         low, high = float(self.output.min()), float(self.output.max())
         beyond = MAX_RANGES_BEYOND * (high - low)
-        output = self.output.copy()
+        bounds = (low - beyond, high + beyond)
+        if type(self.model.mean) in AFFINE_MEANS:
+            simulated = self._simulate(weights, bounds)
+        else:
+            simulated = self._simulate_interpreted(weights, bounds)
+        if simulated is None:
+            return None
         regressors = self.regressors.copy()
+        for column, lag in zip(self.own_columns, self.own_lags, strict=True):
+            regressors[:, column] = simulated[self.n_past - lag : len(simulated) - lag]
+        return _Run(self.measured - simulated[self.n_past :], regressors)
+
+    def _simulate(self, weights: Array, bounds: tuple[float, float]) -> Array | None:
+        """Return the first measured outputs and the simulated ones; None if they leave the bounds.
+
+        This is the compiled loop, for mean functions that are affine in the regressors.
+        """
+        model = self.model
+        gp = model.gp
+        coefficients, weights_of_points = gp.kernel_weights(weights)
+        mean = mean_with_linear_part(model, coefficients)
+        function = (mean, map_to_points(model), gp.point_kernel, gp.point_inputs, weights_of_points)
+        mean_map = MeanMap.of(
+            [function],
+            model.narx,
+            self.own_columns,
+            self.n_past - self.own_lags,
+            np.zeros_like(self.own_columns),
+            np.array(model.limits, dtype=float)[:, None],
+        )
+        path = self.output[None, :, None].copy()
+        low, high = np.array(bounds)[:, None]
+        n_inside = np.empty(1, dtype=np.int64)
+        simulate_paths(mean_map, low, high, self.regressors[None], path, n_inside)
+        return path[0, :, 0] if n_inside[0] == len(self.measured) else None
+
+    def _simulate_interpreted(self, weights: Array, bounds: tuple[float, float]) -> Array | None:
+        """Return what `_simulate` returns, for mean functions that the compiled loop does not know.
+
+        A value beyond the limits of the model is at the limit.
+        """
+        model = self.model
+        low, high = bounds
+        output = self.output.copy()
         for k in range(len(self.measured)):
             now = self.n_past + k
-            regressors[k, self.own_columns] = output[now - self.own_lags]
-            row = regressors[k : k + 1]
+            row = self.regressors[k : k + 1].copy()
+            row[0, self.own_columns] = output[now - self.own_lags]
             phi = model.gp.whitened_functions(model.scaling.transform(row))[:, 0]
             value = model.mean(row)[0] + weights @ phi
             if self.predicts_change:
                 value += output[now - 1]
-            if not low - beyond < value < high + beyond:
-                return None
             output[now] = np.clip(value, *model.limits)
-        return _Run(self.measured - output[self.n_past :], regressors)
+            if not low < output[now] < high:
+                return None
+        return output
 
     def sensitivities(self, regressors: Array, weights: Array) -> Array:
         """Return ``J = dy/dw`` (n, q) of a simulation with weights (q,) at its regressors (n, p).

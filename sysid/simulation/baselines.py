@@ -14,8 +14,11 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import Array
 from sysid.errors import UserError
-from sysid.gp.mean import linear_fit
+from sysid.gp.affine_map import AffineMap
+from sysid.gp.kernels import Linear
+from sysid.gp.mean import LinearMean, linear_fit
 from sysid.model.linear_view import Coefficients, LinearView, view_of_coefficients
+from sysid.model.mean_map import MeanMap, simulate_paths
 from sysid.narx.lags import Narx, Target
 from sysid.narx.record import Record, read_records, read_signals
 from sysid.narx.window import LagWindow
@@ -277,6 +280,40 @@ class LinearArx(Baseline):
 
     def predict(self, regressors: Array, previous: Array) -> Array:
         return self.intercept + regressors @ self.coefficients
+
+    def _simulate(self, outputs: Array, inputs: Array, first: int) -> None:
+        """Do what `Baseline._simulate` does by the compiled loop, for a model without points."""
+        narx = self.narx
+        target = narx.output_names.index(narx.target)
+        columns = [*outputs.T, *inputs.T]
+        names = [*narx.output_names, *narx.input_names]
+        steps = np.arange(first, len(outputs))
+        regressors = np.empty((1, len(steps), narx.n_features))
+        feedback = []
+        own_lags = []
+        for j, (name, lag) in enumerate(narx.features):
+            regressors[0, :, j] = columns[names.index(name)][steps - lag]
+            if name == narx.target:
+                feedback.append(j)
+                own_lags.append(lag)
+        mean = LinearMean(self.coefficients.tolist(), self.intercept)
+        one_coordinate = AffineMap.of_matrix(np.zeros(narx.n_features), np.eye(1, narx.n_features))
+        function = (mean, one_coordinate, Linear(1.0, [1.0]), np.zeros((0, 1)), np.zeros(0))
+        mean_map = MeanMap.of(
+            [function],
+            narx,
+            np.array(feedback, dtype=np.int64),
+            first - np.array(own_lags, dtype=np.int64),
+            np.zeros(len(feedback), dtype=np.int64),
+            np.array([[-np.inf], [np.inf]]),
+        )
+        path = outputs[None, :, target, None].copy()
+        n_finite = np.empty(1, dtype=np.int64)
+        simulate_paths(
+            mean_map, np.array([-np.inf]), np.array([np.inf]), regressors, path, n_finite
+        )
+        outputs[:, target] = path[0, :, 0]
+        outputs[first + int(n_finite[0]) :, target] = np.nan
 
     def linearize(
         self, *, units: Mapping[str, str] | None = None, sampling_time: float | None = None

@@ -29,8 +29,9 @@ from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.mean import LinearMean
 from sysid.gp.online import MIN_NOISE_RATIO
 from sysid.gp.training import Hyperparameters, Points
+from sysid.model.mean_map import MeanMap, simulate_paths
 from sysid.narx.lags import Narx, Target
-from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE, MeanMap, simulate_paths
+from sysid.simulation.dynamics import MAX_OUTPUT_MAGNITUDE
 from sysid.simulation.segments import Limits, Segment, feedback_of, stack_regressors
 
 # The noise variance stays this factor above the smallest that double precision can hold beside the

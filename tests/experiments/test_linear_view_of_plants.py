@@ -1,8 +1,9 @@
 """Linear views of models of noisy simulated plants, beside the true linearisation.
 
 ``pytest -m slow -s tests/experiments/test_linear_view_of_plants.py`` prints the table of
-docs/how_to/linear_view.md with the lags that are found for the first seed of most plants. With
-SYSID_EVERY_PLANT=1 lags are found for every seed, as in the table; a plant takes minutes.
+docs/how_to/linear_view.md with the lags and the number of points that are found for the first seed
+of most plants. With SYSID_EVERY_PLANT=1 they are found for every seed, as in the table; a plant
+takes minutes.
 """
 
 import os
@@ -40,8 +41,8 @@ class PlantCase(NamedTuple):
 
     overrides: tuple[str, ...]
     covered: float  # least share of the frequencies that the bands cover, mean of both bands [-]
-    #: whether all seeds have the lags that are found for the first one; with those of another seed
-    #: the band of the tanks covers a third of the phase
+    #: whether all seeds have the lags and the number of points that are found for the first one;
+    #: with those of another seed the band of the tanks covers a third of the phase
     shares_lags: bool = True
 
 
@@ -63,11 +64,20 @@ def test_bands_cover_the_true_linearisation_of_a_noisy_plant(name):
     case = PLANTS[name]
     plant = plant_of(compose_configuration(*case.overrides, "noise.snr_db=40"))
     narx = "auto"
+    budget = "auto"
     for seed in SEEDS:
         record = plant.trajectory(N_SAMPLES, seed).to_dataset()
-        found = identify(record, narx, outputs=plant.outputs, inputs=plant.inputs, identified=1.0)
+        found = identify(
+            record,
+            narx,
+            outputs=plant.outputs,
+            inputs=plant.inputs,
+            identified=1.0,
+            budget=budget,
+        )
         if case.shares_lags and not ARE_LAGS_FOUND_FOR_EVERY_SEED:
             narx = found.model.narx
+            budget = found.model.gp.budget
         covered = compare_views(f"{name}, seed {seed}", plant, record, found)
         assert np.mean(covered) > case.covered
 

@@ -319,6 +319,16 @@ def test_more_starts_leave_a_local_minimum_and_the_seed_decides_them():
     assert again.n_evaluations != other_seed.n_evaluations
 
 
+def test_without_the_covariance_the_estimates_are_the_same_and_take_fewer_simulations():
+    records = [tank_record()]
+    whole = fit_tanks(WRONG_COARSE_TANKS, records, LOWER_FLOWS)
+    quick = fit_tanks(WRONG_COARSE_TANKS, records, LOWER_FLOWS, with_covariance=False)
+    np.testing.assert_array_equal(quick.values, whole.values)
+    assert np.isfinite(whole.covariance).all()
+    assert np.isnan(quick.covariance).all()
+    assert quick.n_evaluations <= whole.n_evaluations - 2 * len(LOWER_FLOWS)
+
+
 def test_settings_that_the_system_refuses_are_counted():
     truth = replace(COARSE_TANKS, lower_height=5.3)
     free = [FreeParameter("lower_height", 4.0, 10.0), PUMP_GAIN]

@@ -20,17 +20,23 @@ def noisy_covariance(gp, inputs):
     return gp.kernel(inputs, inputs) + gp.noise_variance * np.eye(len(inputs))
 
 
-def rounding_errors(gp, points):
+def unfitted(gp):
+    """Return a GP of the same prior and budget, which has learned nothing."""
+    return OnlineGP(gp.kernel, noise_variance=gp.noise_variance, budget=gp.budget)
+
+
+def rounding_errors(gp, points, fresh=None):
     """Return the largest errors of 1/leave-one-out variance (relative), mean and variance.
 
-    The first row (3,) has those of the GP, the second those of a fresh factorisation of its points.
+    The first row (3,) has those of the GP, the second those of a fresh factorisation of its points
+    by `fresh`, which is `unfitted` by default.
     """
     inverse = naive.exact_inverse(noisy_covariance(gp, gp.inputs))
     cross = gp.kernel(points, gp.inputs).astype(np.longdouble)
     exact_precision = np.diag(inverse)
     exact_mean = cross @ (inverse @ gp.targets)
     exact_variance = 1.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
-    fresh = OnlineGP(gp.kernel, noise_variance=gp.noise_variance, budget=gp.budget)
+    fresh = fresh or unfitted(gp)
     fresh.fit(gp.inputs, gp.targets)
     errors = []
     for one in (gp, fresh):
@@ -140,17 +146,19 @@ def adversarial_stream(random, n):
     x = random.uniform(-2, 2, (n, 4))
     old = random.integers(0, np.maximum(np.arange(n), 1))
     kind = random.integers(0, 6, n)
+    distances = np.array([0.0, 1e-12, 1e-8, 1e-4])[random.integers(0, 4, n - 1)]
     for k in range(1, n):
-        repeated = x[old[k]] + random.choice([0.0, 1e-12, 1e-8, 1e-4])
-        choices = (
-            x[k],
-            repeated,
-            x[k - 1] + 1e-6,
-            1e3 * x[k],
-            x[k, 0] * np.ones(4),
-            x[k] * [1, 1, 0, 0],
-        )
-        x[k] = choices[kind[k]]
+        match kind[k]:
+            case 1:
+                x[k] = x[old[k]] + distances[k - 1]
+            case 2:
+                x[k] = x[k - 1] + 1e-6
+            case 3:
+                x[k] *= 1e3
+            case 4:
+                x[k] = x[k, 0]
+            case 5:
+                x[k, 2:] = 0.0
     y = np.sin(x[:, 0]) + random.choice([0.0, 10.0]) * np.linspace(0, 1, n)
     is_wrong = random.random(n) < 0.02
     return x, y * np.where(is_wrong, random.choice([-1.0, 1e6]), 1.0)
@@ -167,10 +175,11 @@ def error_ratios(seed):
     budget = int(random.integers(2, 25))
     gp = OnlineGP(COLLINEAR, noise_variance=noise_variance, budget=budget, reduction=reduction)
     x, y = adversarial_stream(random, 200)
+    fresh = unfitted(gp)
     errors = []
     for k in range(0, 200, 20):
         gp.update_many(x[k : k + 20], y[k : k + 20])
-        errors.append(rounding_errors(gp, x[::4]))
+        errors.append(rounding_errors(gp, x[::4], fresh))
     stream, fresh = np.max(errors, axis=0)
     ratios = stream / (fresh + 1e-12 * np.array([1.0, abs(y).max(), 1.0]))
     assert (ratios <= 100).all(), (seed, noise_variance, reduction, stream, fresh)

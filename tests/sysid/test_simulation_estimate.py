@@ -1,7 +1,7 @@
 """The estimate of a model's weights from its simulation, and the bands of linear views by it."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,11 +12,15 @@ from sysid import (
     AffineMap,
     ConstantMean,
     JointModel,
+    LinearMean,
+    MeanFunction,
     Model,
     Narx,
     OnlineGP,
     Origin,
     SquaredExponential,
+    StableSpline,
+    WithLinearPart,
 )
 from sysid.model import simulation_estimate
 from sysid.model.gradient import gradient_covariance_of
@@ -141,6 +145,58 @@ def test_functions_and_weights_make_the_mean_of_a_model(learning):
         np.testing.assert_allclose(
             gp.whitened_slopes(z)[:, :, column], difference.T / (2 * size), atol=1e-5
         )
+
+
+@dataclass(frozen=True)
+class Drift(MeanFunction):
+    """A user's own mean, which the compiled loop does not know."""
+
+    def __call__(self, regressors):
+        return 0.003 + 0.002 * regressors[:, 0]
+
+
+@pytest.mark.parametrize("predict", ["value", "change"])
+@pytest.mark.parametrize("limits", [(-np.inf, np.inf), (-2.0, 3.0)], ids=["free", "limited"])
+def test_a_model_with_a_mean_of_a_user_has_the_same_estimate(predict, limits):
+    record = record_of(noise=0.3, n=300)
+    if np.isfinite(limits[0]):
+        record["y"] = record["y"].clip(*limits)
+    model = replace(model_of(record, predict=predict), limits=limits)
+    compiled = estimate_by_simulation(replace(model, mean=LinearMean([0.002, 0.0], 0.003)), record)
+    interpreted = estimate_by_simulation(replace(model, mean=Drift()), record)
+    np.testing.assert_allclose(compiled.change, interpreted.change, atol=1e-7)
+    np.testing.assert_allclose(compiled.root, interpreted.root, atol=1e-6)
+    without = estimate_by_simulation(model, record)
+    assert np.abs(without.change - compiled.change).max() > 1e-4
+    if np.isfinite(limits[0]):
+        unlimited = estimate_by_simulation(replace(model, limits=(-np.inf, np.inf)), record)
+        assert np.abs(unlimited.change - without.change).max() > 1e-4
+
+
+def test_a_simulation_that_runs_away_has_no_estimate():
+    record = record_of(noise=0.3, n=300)
+    model = replace(model_of(record), mean=LinearMean([0.5, 0.0], 0.0))
+    assert estimate_by_simulation(model, record) is None
+
+
+@pytest.mark.parametrize("linear", [None, StableSpline([2], [0.7], [3.0])], ids=["plain", "linear"])
+def test_a_weighted_sum_of_functions_is_a_sum_of_kernels(linear):
+    rng = np.random.default_rng(1)
+    kernel = SquaredExponential(1.0, [1.0, 2.0])
+    x = rng.normal(size=(30, 2))
+    if linear is not None:
+        kernel = WithLinearPart(kernel, linear)
+        x = np.hstack([x, rng.normal(size=(30, 2))])
+    gp = OnlineGP(kernel, noise_variance=0.01, budget=12, learning="every_sample")
+    gp.update_many(x, np.sin(x[:, 0]))
+    phi = gp.whitened_functions(x)
+    weights = rng.normal(size=len(phi))
+    coefficients, weights_of_points = gp.kernel_weights(weights)
+    k = gp.point_kernel(x[:, :2], gp.point_inputs)
+    sums = k @ weights_of_points
+    if linear is not None:
+        sums += x[:, 2:] @ coefficients
+    np.testing.assert_allclose(sums, weights @ phi, atol=1e-8)
 
 
 def view_of(model, record):

@@ -56,14 +56,9 @@ from scipy.linalg import solve_triangular
 from sysid.arrays import Array, Indices
 from sysid.errors import UserError
 from sysid.gp.kernels import SquaredExponential
+from sysid.model.mean_map import AFFINE_MEANS, map_to_points, mean_with_linear_part
 from sysid.model.model import Model
-from sysid.simulation.dynamics import (
-    AFFINE_MEANS,
-    Dynamics,
-    Moments,
-    map_to_points,
-    mean_with_linear_part,
-)
+from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.simulation.propagation.propagation import (
     Propagation,
     fed_back_noise_variance,

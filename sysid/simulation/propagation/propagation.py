@@ -9,12 +9,14 @@ from math import ceil, floor
 from typing import Self
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
 from sysid.errors import UserError
-from sysid.simulation.dynamics import Dynamics, Moments, simulate_paths
+from sysid.model.mean_map import simulate_paths
+from sysid.simulation.dynamics import Dynamics, Moments
 
 # Simulated steps of all drawn trajectories together, above which fewer trajectories are drawn.
 MAX_DRAWN_STEPS = 1_000_000
@@ -154,10 +156,18 @@ class Paths:
     def regressors(self, t: int) -> Array:
         """Return the regressors (b P, p) of step t."""
         dynamics = self.dynamics
-        n_paths = self.shape[1]
-        last = self.values[:, :, t : t + dynamics.n_lags]
-        flat = last.reshape(-1, dynamics.n_lags, dynamics.n_outputs)
-        return dynamics.regressors(flat, np.repeat(self.exogenous[:, t], n_paths, axis=0))
+        n_starts, n_paths, _ = self.shape
+        regressors = np.empty((n_starts * n_paths, dynamics.n_features))
+        _gather_regressors(
+            self.values,
+            self.exogenous,
+            t,
+            dynamics.feedback,
+            dynamics.row,
+            dynamics.column,
+            regressors,
+        )
+        return regressors
 
     def to_value(self, t: int, targets: Array) -> Array:
         """Turn the targets (b P, m) of step t into outputs (b, P, m)."""
@@ -171,18 +181,37 @@ class Paths:
         many paths have left has diverged: the mean of this step becomes the output of the first
         path outside.
         """
-        inside = np.all(self.bounds.contain(values), axis=2)
-        self._path_has_left |= ~inside
+        first_outside = np.full(self.shape[0], -1)
+        now = self.dynamics.n_lags + t
+        low, high = self.bounds
+        _feed_back(self.values, values, now, low, high, self._path_has_left, first_outside)
+        if np.all(first_outside < 0):
+            return
         allowed = 0.0 if self.coverage is None else 1.0 - self.coverage
         too_many_have_left = self._path_has_left.mean(axis=1) > allowed + FRACTION_ROUNDING
         diverges_now = too_many_have_left & ~self._start_has_diverged
         for b in np.flatnonzero(diverges_now):
-            first_outside = np.argmin(inside[b])
-            self.moments.mean[b, t] = values[b, first_outside]
+            self.moments.mean[b, t] = values[b, first_outside[b]]
         self._start_has_diverged |= diverges_now
-        now = self.dynamics.n_lags + t
-        previous = self.values[:, :, now - 1]
-        self.values[:, :, now] = np.where(inside[:, :, None], values, previous)
+
+    def take_steps(self, first: int, values: Array, noise: Array) -> None:
+        """Feed outputs (K, b, P, m) of K steps back with their noise, and set their moments.
+
+        The first of the steps is `first`. The moments are those of the outputs without noise.
+        """
+        fed_back = values + noise
+        n_steps, n_starts, n_paths, n_outputs = values.shape
+        if self._path_has_left.any() or not self.bounds.contain(fed_back).all():
+            for step in range(n_steps):
+                self.feed_back(first + step, fed_back[step])
+                self.set_moments(first + step, *self.summarise_draws(values[step]))
+            return
+        now = self.dynamics.n_lags + first
+        self.values[:, :, now : now + n_steps] = np.moveaxis(fed_back, 0, 2)
+        moments = summarise_draws(values.reshape(-1, n_paths, n_outputs), self.coverage)
+        of_steps = slice(first, first + n_steps)
+        for stored, found in zip(self.moments, moments, strict=True):
+            stored[:, of_steps] = found.reshape(n_steps, n_starts, n_outputs).swapaxes(0, 1)
 
     def summarise_draws(self, values: Array) -> tuple[Array, Array]:
         """Return centre and variance (b, m) of outputs (b, P, m).
@@ -210,6 +239,54 @@ class Paths:
         goes_on = ~self._start_has_diverged
         self.moments.mean[goes_on, t] = mean[goes_on]
         self.moments.variance[goes_on, t] = variance[goes_on]
+
+    def replace_moments(self, t: int, mean: Array, variance: Array) -> None:
+        """Replace the moments (b, m) of step t that have been set."""
+        is_set = ~np.isnan(self.moments.variance[:, t])
+        self.moments.mean[:, t] = np.where(is_set, mean, self.moments.mean[:, t])
+        self.moments.variance[:, t] = np.where(is_set, variance, self.moments.variance[:, t])
+
+
+@njit(cache=True, nogil=True)
+def _gather_regressors(  # type: ignore[no-untyped-def]
+    values, exogenous, t, feedback, row, column, regressors
+) -> None:
+    """Write the regressors (b P, p) of step t, with the last outputs of values (b, P, L + T, m).
+
+    The other arguments are `exogenous` (b, T, p) of `Paths` and those (q,) of `Dynamics`.
+    """
+    n_starts, n_paths = values.shape[:2]
+    for b in range(n_starts):
+        for s in range(n_paths):
+            i = b * n_paths + s
+            for d in range(regressors.shape[1]):
+                regressors[i, d] = exogenous[b, t, d]
+            for j in range(feedback.size):
+                regressors[i, feedback[j]] = values[b, s, t + row[j], column[j]]
+
+
+@njit(cache=True, nogil=True)
+def _feed_back(  # type: ignore[no-untyped-def]
+    values, outputs, now, low, high, path_has_left, first_outside
+) -> None:
+    """Write outputs (b, P, m) between the bounds (m,) to values (b, P, L + T, m) at `now`.
+
+    A path with an output outside keeps its last values, and is marked in `path_has_left` (b, P).
+    `first_outside` (b,) becomes the number of the first path outside.
+    """
+    n_starts, n_paths, n_outputs = outputs.shape
+    for b in range(n_starts):
+        for s in range(n_paths):
+            is_inside = True
+            for j in range(n_outputs):
+                is_inside &= low[j] < outputs[b, s, j] < high[j]
+            if not is_inside:
+                path_has_left[b, s] = True
+                if first_outside[b] < 0:
+                    first_outside[b] = s
+            for j in range(n_outputs):
+                kept = values[b, s, now - 1, j]
+                values[b, s, now, j] = outputs[b, s, j] if is_inside else kept
 
 
 def summarise_draws(values: Array, coverage: float | None) -> tuple[Array, Array]:
