@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from math import inf
 from typing import Any
 
-from sysid.arrays import is_number
 from sysid.errors import UserError
 
 #: fraction of the time that comparisons may use; the rest trains the model that they choose
@@ -167,6 +166,8 @@ def check_seconds(name: str, seconds: Any) -> None:
     """Raise UserError unless a limit is None or a positive number of seconds."""
     if seconds is None:
         return
+    from sysid.arrays import is_number  # it loads NumPy, which a command that shows help does not
+
     if not is_number(seconds) or not 0.0 < float(seconds) < inf:
         raise UserError(
             f"{name}: seconds must be a positive number, the wall time [s] of the search, or null "

@@ -80,7 +80,7 @@ def estimate_initial_state(monkeypatch, folder):
 
     monkeypatch.setattr(experiments.plant.physics, "_inputs_and_outputs", inputs_and_outputs)
     physics = SimpleNamespace(system=None, initial_parameters={}, estimate=raise_bug)
-    fitted = SimpleNamespace(physics=physics)
+    fitted = SimpleNamespace(physics=physics, covariance=None)
     record = SimpleNamespace(attrs={"name": "r"})
     experiments.plant.physics.FittedPhysics._estimate_initial_state(fitted, record, 3)
 
