@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -267,19 +268,24 @@ def _without_first_lines(text: str, n_lines: int) -> str:
 def _count_lines_above_names(text: str, signals: Sequence[str], delimiter: str | None) -> int:
     """Return how many lines stand above the first one that has the names of all signals.
 
-    0: the first line may be the header, or no line has all names.
+    The line below it must have as many cells: words of a sentence are no names. 0: the first line
+    may be the header, or no line has all names.
     """
     if not signals or _match_preamble(text) is not None:
         return 0
     separators = (delimiter,) if delimiter else (*SEPARATORS, BLANKS)
     n_quotes = 0
-    for number, line in enumerate(_sample(text, 0).split("\n")[:N_SAMPLE_ROWS]):
+    lines = _sample(text, 0).split("\n")[:N_SAMPLE_ROWS]
+    for number, (line, next_line) in enumerate(pairwise(lines)):
         is_inside_a_cell = n_quotes % 2 == 1
         n_quotes += line.count('"')
         for separator in () if is_inside_a_cell else separators:
             try:
                 _, cells = next(_split(line, separator), (0, []))
+                _, cells_below = next(_split(next_line, separator), (0, []))
             except csv.Error:
+                continue
+            if len(cells) != len(cells_below):
                 continue
             names = {" ".join(cell.split()) for cell in cells}
             names |= {split_name(name)[0] for name in names}

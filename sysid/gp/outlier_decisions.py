@@ -356,7 +356,9 @@ def begin_comparison(lags, rows, opening):  # type: ignore[no-untyped-def]
 
 
 @shared
-def finish_comparison(gate, noise_variance, scale, lags, rows, opening):  # type: ignore[no-untyped-def]
+def finish_comparison(  # type: ignore[no-untyped-def]
+    gate, noise_variance, scale, lags, rows, opening
+):
     """Compare the next row with both of its predictions (`sysid.outliers.Opening`).
 
     If the plant has returned for certain, the row is not yet part of the errors.

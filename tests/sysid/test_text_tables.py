@@ -109,6 +109,7 @@ def test_a_file_in_which_the_decimal_comma_comes_late_is_read(load):
         pytest.param("#one\n#two\ntime;u;y", "{t};{u};{y}", {}, id="comments without a blank"),
         pytest.param("# a, b\ntime,u,y\ns,V,m", "{t},{u},{y}", {}, id="comment, then units"),
         pytest.param("Logger;3\nSerial;7\n\ntime;u;y", "{t};{u};{y}", {}, id="settings above"),
+        pytest.param("input u and output y\ntime,u,y", "{t},{u},{y}", {}, id="a sentence"),
         pytest.param("a, b, c\nd\ntime\tu [V]\ty", "{t}\t{u}\t{y}", {}, id="other separators"),
         pytest.param(
             '"TOA5","CR1000"\n"TIME","u","y"\n"s","V","m"\n"","Avg","Smp"',

@@ -264,7 +264,9 @@ class DrawnFunction:
 
 
 @njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
-def _sum_waves(i, s, x, frequency, phase, amplitude, end, factors, angle):  # type: ignore[no-untyped-def]
+def _sum_waves(  # type: ignore[no-untyped-def]
+    i, s, x, frequency, phase, amplitude, end, factors, angle
+):
     """Return the waves of function s of output i at the coordinates x.
 
     The cosine is ``cos 2h = 1 - 2 sin^2 h``, with the power series of the sine for ``|h| <= pi /
@@ -300,7 +302,9 @@ def _sum_waves(i, s, x, frequency, phase, amplitude, end, factors, angle):  # ty
 
 
 @njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
-def _sum_kernels(i, s, x, n_used, points, weights, kernels, parameters, k):  # type: ignore[no-untyped-def]
+def _sum_kernels(  # type: ignore[no-untyped-def]
+    i, s, x, n_used, points, weights, kernels, parameters, k
+):
     """Return the update of function s of output i at the coordinates x, without its linear part.
 
     Of output i n_used[i] coordinates are used. k (N,) is a scratch array.
