@@ -93,9 +93,9 @@ def learn_from(
 class StreamLearner:
     """Feeds one identification with the measurements of a record, one at a time.
 
-    It is the body of the loop of `learn_from`. Several of them can learn the same measurement
-    before the next one is made, as the models of all outputs of a plant do that together decide
-    about its next input.
+    It is the body of the loop of `learn_from`. Several learners can take the same measurement
+    before the next one is made. The models of several outputs do so when they decide about the
+    next input together.
 
     Parameters
     ----------
