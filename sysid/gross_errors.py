@@ -150,7 +150,8 @@ MAX_MEMORY_WITHOUT_SUPPORT = 0.05
 EXCUSING_INPUT_STDS = 2.0
 EXCUSING_SAMPLES = 4
 
-#: A coefficient of an input counts if it is this many standard errors from 0.
+#: A coefficient of an input, or a combination of them, counts if it is this many standard errors
+#: from 0.
 MIN_T_VALUE = 4.0
 
 #: The model must predict an answer to an input whose square is this many noise variances; otherwise
@@ -730,6 +731,8 @@ class _Model:
         self.coefficients = np.zeros(0)
         self.std = 1.0  # of the residuals
         self.t_values = np.zeros(0)
+        self._covariance = np.zeros((0, 0))  # (p, p) of the coefficients
+        self._input_weights: dict[str, Array] = {}  # (n_input_lags,) of the inputs asked for
 
     @property
     def output_weights(self) -> Array:
@@ -741,12 +744,23 @@ class _Model:
         return float(np.sum(self.output_weights[1 : 1 + n_samples] ** 2))
 
     def input_weights(self, name: str) -> Array:
-        """Effect of u[k] on the residuals of rows k, k + 1, ...; effects of chance are 0."""
-        number = self.inputs.index(name)
-        begin = 1 + self.n_output_lags + number * self.n_input_lags
-        chosen = slice(begin, begin + self.n_input_lags)
-        is_clear = np.abs(self.t_values[chosen]) > MIN_T_VALUE
-        return np.where(is_clear, -self.coefficients[chosen], 0.0)
+        """Effect of u[k] on the residuals of rows k, k + 1, ...; effects of chance are 0.
+
+        The lags of an input that seldom moves are collinear, so that no coefficient may be clear
+        alone. Then `_in_clear_directions` tells what is clear of them together.
+        """
+        if name not in self._input_weights:
+            number = self.inputs.index(name)
+            begin = 1 + self.n_output_lags + number * self.n_input_lags
+            chosen = slice(begin, begin + self.n_input_lags)
+            coefficients = self.coefficients[chosen]
+            is_clear = np.abs(self.t_values[chosen]) > MIN_T_VALUE
+            if is_clear.any():
+                clear = np.where(is_clear, coefficients, 0.0)
+            else:
+                clear = _in_clear_directions(coefficients, self._covariance[chosen, chosen])
+            self._input_weights[name] = -clear
+        return self._input_weights[name]
 
     def weights(self, name: str) -> Array:
         """Effect of a value of a signal on the residuals from its sample on."""
@@ -823,6 +837,7 @@ class _Model:
             if np.abs(residual - before).max() < MIN_REWEIGHTED_CHANGE * std:
                 break
         self.std = max(std_of_residuals(residual, OUTER_QUANTILE_OF_ROBUST_FIT), MIN_STD)
+        self._input_weights = {}
         return True
 
     def _fit(self, is_unknown: _Masks) -> bool:
@@ -856,6 +871,8 @@ class _Model:
         self.coefficients = inverse @ (x @ y)
         self.std = max(std_of_residuals(y - self.coefficients @ x), MIN_STD)
         self.t_values = self.coefficients / (self.std * np.sqrt(np.diag(inverse)))
+        self._covariance = self.std**2 * inverse
+        self._input_weights = {}
         return True
 
     def estimate(self, record: int, is_unknown: _Masks) -> _Estimate:
@@ -932,6 +949,18 @@ class _Model:
             effect = weights[: last - k]
             residual[k - begin : k - begin + len(effect)] += error * effect
         return np.where(is_row, residual, 0.0)
+
+
+def _in_clear_directions(coefficients: Array, covariance: Array) -> Array:
+    """Return the coefficients (p,) without their parts in directions where these may be chance.
+
+    The directions are the eigenvectors of the covariance (p, p), in which the errors of the
+    coefficients are independent. A part counts if it is `MIN_T_VALUE` standard errors from 0.
+    """
+    variances, directions = np.linalg.eigh(covariance)
+    parts = coefficients @ directions
+    is_clear = np.abs(parts) > MIN_T_VALUE * np.sqrt(np.maximum(variances, 0.0))
+    return np.asarray(directions @ np.where(is_clear, parts, 0.0))
 
 
 def _delayed(values: Array, lag: int) -> Array:
@@ -1083,6 +1112,7 @@ def _decide_on_input(
     wrong: Sequence[NDArray[np.bool_]],
 ) -> None:
     """Mark the candidates of an input that are wrong."""
+    unclear: list[tuple[int, int]] = []
     contradicted = []
     answers = []
     for record, is_unknown in enumerate(unknown):
@@ -1090,12 +1120,16 @@ def _decide_on_input(
             clear = _clear_evidence(models, estimates, [name], record, k)
             if not clear:
                 wrong[record][k] = _is_isolated(signal, record, k)
+                unclear.append((record, k))
                 continue
             strongest = max(clear, key=lambda one: one.power)
             has_answered = (
                 strongest.fraction > MIN_ANSWER_FRACTION and strongest.answer > MIN_ANSWER_STDS
             )
-            if not _are_contradicted(clear) or has_answered:
+            if has_answered:
+                continue
+            if not _are_contradicted(clear):
+                unclear.append((record, k))
                 continue
             contradicted.append((record, k))
             if strongest.fraction < MIN_ANSWER_FRACTION:
@@ -1106,6 +1140,33 @@ def _decide_on_input(
     saturates = bool(answers) and sum(answers) / np.sqrt(len(answers)) > MIN_ANSWER_STDS
     for record, k in contradicted:
         wrong[record][k] |= not saturates or _is_isolated(signal, record, k)
+    if _are_contradicted_together(unclear, name, models, estimates):
+        for record, k in unclear:
+            wrong[record][k] = True
+
+
+def _are_contradicted_together(
+    candidates: Sequence[tuple[int, int]],
+    name: str,
+    models: Sequence[_Model],
+    estimates: Sequence[Sequence[_Estimate]],
+) -> bool:
+    """Return whether the outputs contradict samples of an input that none is clear about alone.
+
+    The candidates are records and samples. What the outputs tell about them is added up: they must
+    predict a clear answer to all of them, and show none.
+    """
+    evidence = []
+    for record, k in candidates:
+        for model, of_records in zip(models, estimates, strict=True):
+            if _predicted_power(model, [name], record, k) > 0.0:
+                evidence.append(_evidence(model, of_records[record], [name], record, k))
+    power = sum(one.power for one in evidence)
+    if power <= MIN_PREDICTED_POWER:
+        return False
+    contradicted = sum(one.contradicted for one in evidence)
+    answer = sum(one.fraction * one.power for one in evidence) / np.sqrt(power)
+    return bool(contradicted > MIN_CONTRADICTED_FRACTION * power and answer < MIN_ANSWER_STDS)
 
 
 def _is_isolated(signal: _Signal, record: int, k: int) -> bool:
@@ -1124,10 +1185,15 @@ def _predicted_answers(model: _Model, names: Sequence[str], record: int, k: int)
     return answers
 
 
+def _predicted_power(model: _Model, names: Sequence[str], record: int, k: int) -> float:
+    """Return the squared predicted answer to sample k of these inputs, in noise variances."""
+    answer = np.sum(_predicted_answers(model, names, record, k), axis=0)
+    return float(answer @ answer) / model.std**2
+
+
 def _is_clear(model: _Model, names: Sequence[str], record: int, k: int) -> bool:
     """Return whether a model predicts a clear answer to sample k of these inputs."""
-    answer = np.sum(_predicted_answers(model, names, record, k), axis=0)
-    return bool(answer @ answer > MIN_PREDICTED_POWER * model.std**2)
+    return _predicted_power(model, names, record, k) > MIN_PREDICTED_POWER
 
 
 def _clear_evidence(

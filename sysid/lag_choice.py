@@ -70,9 +70,15 @@ PIECE_SAMPLES = 2000
 #: largest number of samples that are simulated; of longer records only some pieces are simulated
 MAX_SIMULATED_SAMPLES = 10_000
 
-#: The model also scores the best linear model with at most these numbers of lags, and the best of
-#: all.
+#: The model is scored with the lags of the best linear model with at most these numbers of lags,
+#: and of the best of all. If the record is nonlinear, the order of the linear models says little:
+#: then it is also scored with the lags of the best linear models whose number of lags of the output
+#: is in each range between these limits, and of those whose number of lags of the inputs is.
 SCORED_ORDER_LIMITS = (2, 4, 6)
+
+#: A record counts as nonlinear if the smallest error of the linear models is this many times that
+#: of the model.
+MIN_LINEAR_ERROR_RATIO = 1.1
 
 #: Errors whose ratio is at most this count as equal: then the fewest lags are taken.
 MAX_EQUAL_ERROR_RATIO = 1.01
@@ -466,8 +472,8 @@ def choose_lags(
 ) -> LagChoice:
     """Choose lags of the output and of the inputs, and the estimator, by held-out error.
 
-    `rank_lags` ranks all candidates with linear models. For the best candidates of few and of many
-    lags, these estimators compete one step ahead (`sysid.held_out`):
+    `rank_lags` ranks all candidates with linear models. For the best candidates with at most 2, 4,
+    6 and any number of lags, these estimators compete one step ahead (`sysid.held_out`):
 
     - the linear model of these lags, by least squares;
     - a linear model with a long memory (`sysid.StableSpline`);
@@ -475,11 +481,13 @@ def choose_lags(
     - the model beside a linear part with a long memory.
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
-    these estimators and the fewest lags win. A model is scored with the variance of its kernel, and
-    with parts of it (`VARIANCE_FACTORS`). If it wins without a linear part, it then competes with
-    variants of itself: longer length scales a priori, a constant mean. The linear models and the
-    variants take part only if the settings name no kernel, no mean and no kind of linear part. An
-    input that never moves gets no lags.
+    these estimators and the fewest lags win. Where the model is better than all linear models by
+    10 %, these are a poor guide to its lags: then the best candidates with 1 to 2, 3 to 4, 5 to 6
+    and more lags of the output compete, too, and those with so many lags of the inputs. A model is
+    scored with the variance of its kernel, and with parts of it (`VARIANCE_FACTORS`). If it wins
+    without a linear part, it then competes with variants of itself: longer length scales a priori,
+    a constant mean. The linear models and the variants take part only if the settings name no
+    kernel, no mean and no kind of linear part. An input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -738,15 +746,16 @@ def _choose_by_all_estimators(
 ) -> tuple[dict[str, Any], Narx, Settings]:
     """Return the best candidate by the errors of all estimators, and what `choose_lags` needs."""
     scored = _best_by_order(tried)
+    further = [row for row in _best_of_ranges(tried) if row not in scored]
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
-    for row in scored:
+    for row in [*scored, *further]:
         narx = make_narx(row["na"], row["nb"], row["nk"])
         entrants[id(row)] = _entrants(narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
-    smallest = tried[0][LINEAR] if is_open else inf
+    best_linear = tried[0][LINEAR]
     smallest = _score_each(
-        names, scored, entrants, records, starts, smallest, largest, is_open=is_open
+        names, scored, further, entrants, records, starts, best_linear, largest, is_open=is_open
     )
     if smallest == inf:  # the time was up before any error was known
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
@@ -785,11 +794,12 @@ def _choose_by_all_estimators(
 
 def _score_each(
     names: Sequence[str],
-    scored: Sequence[dict[str, Any]],
+    scored: list[dict[str, Any]],
+    further: Sequence[dict[str, Any]],
     entrants: dict[int, dict[str, tuple[Narx, Settings]]],
     records: Sequence[xr.Dataset],
     starts: FoldStarts,
-    smallest: float,
+    best_linear: float,
     largest: float,
     *,
     is_open: bool,
@@ -797,25 +807,41 @@ def _score_each(
     """Add the errors of the estimators to the candidates, and return the smallest error.
 
     An error that can no longer come near the smallest one stays incomplete. Nothing more is scored
-    once the time of the search is up.
+    once the time of the search is up. The further candidates are appended to the scored ones if
+    the record is nonlinear; `best_linear` is the error of the best linear model without a long
+    memory.
     """
+    smallest = best_linear if is_open else inf
     n_scored = [len(_worth_scoring(name, names, scored)) for name in names if name != LINEAR]
     steps = Steps(sum(n_scored))
-    for name in names:
-        if name == LINEAR:
-            continue  # `rank_lags` has scored it
-        for row in _worth_scoring(name, names, scored):
-            if name not in entrants[id(row)]:
+
+    def score(name: str, rows: Sequence[dict[str, Any]]) -> None:
+        nonlocal smallest
+        for row in rows:
+            if name not in entrants[id(row)] or out_of_time():
                 continue
-            if out_of_time():
-                return smallest
             limit = MAX_EQUAL_ERROR_RATIO * smallest
             narx, entrant = entrants[id(row)][name]
             factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
             with steps.step():
                 _score(row, name, narx, records, entrant, limit, starts, largest, factors)
             smallest = min(smallest, _complete_error(row, name))
+
+    for name in names:
+        if name == LINEAR:
+            continue  # `rank_lags` has scored it
+        score(name, _worth_scoring(name, names, scored))
+        if name == MODEL and _is_nonlinear(smallest, scored, best_linear):
+            steps.n_planned += len(further)
+            score(name, further)
+            scored += further
     return smallest
+
+
+def _is_nonlinear(error: float, scored: Sequence[dict[str, Any]], best_linear: float) -> bool:
+    """Return whether this error of a model is clearly below those of all linear models."""
+    linear = min([best_linear, *(_complete_error(row, LONG_LINEAR) for row in scored)])
+    return MIN_LINEAR_ERROR_RATIO * error < linear
 
 
 def _choose_by_linear_models(
@@ -1086,6 +1112,22 @@ def _best_by_order(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if max(row["na"], row["nb"]) <= limit:
                 positions.add(position)
                 break
+    return [tried[position] for position in sorted(positions)]
+
+
+def _best_of_ranges(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the best candidates with 1 to 2, 3 to 4, 5 to 6 and more lags, the best first.
+
+    They are the best with so many lags of the output, and the best with so many of the inputs.
+    `tried` has all candidates, the best first. A range without a candidate has none.
+    """
+    positions = set()
+    for count in ("na", "nb"):
+        for above, limit in pairwise((0, *SCORED_ORDER_LIMITS, inf)):
+            for position, row in enumerate(tried):
+                if above < row[count] <= limit:
+                    positions.add(position)
+                    break
     return [tried[position] for position in sorted(positions)]
 
 

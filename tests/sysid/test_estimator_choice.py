@@ -167,6 +167,34 @@ def test_a_curve_is_identified_as_a_curve():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_a_lag_that_no_linear_model_sees_is_found_where_the_record_is_nonlinear(seed):
+    """The square of u[k-4] is uncorrelated with u[k-4]."""
+    random = np.random.default_rng(seed)
+    u = random.uniform(-1, 1, 400)
+    y = np.zeros(400)
+    for k in range(4, 400):
+        y[k] = 0.5 * y[k - 1] + np.sin(2 * u[k - 1]) + 0.5 * u[k - 4] ** 2
+        y[k] += 0.02 * random.normal()
+    record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(400.0)})
+    choice = choose_lags(record, "y", ["u"], settings=SETTINGS)
+    assert 4 in choice.narx.lags["u"]
+    row = chosen_row(choice)
+    assert row[row["estimator"]] < 0.03
+    assert row["linear"] > 0.2
+
+
+def test_further_lags_are_not_scored_where_the_record_is_linear():
+    choice = choose_lags(LINE, "y", ["u"], settings=SETTINGS)
+    best_by_limit = {}
+    for limit in (2, 4, 6, 10):
+        within = [row for row in choice.tried if max(row["na"], row["nb"]) <= limit]
+        best = min(within, key=lambda row: row["linear"])
+        best_by_limit[id(best)] = best
+    scored = [row for row in choice.tried if "model" in row]
+    assert {id(row) for row in scored} == best_by_limit.keys()
+
+
 def test_noise_in_the_measurement_asks_for_a_long_memory():
     """A slow plant whose output has noise: the best predictor is a sum over many lags."""
     random = np.random.default_rng(3)

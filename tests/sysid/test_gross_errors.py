@@ -35,9 +35,9 @@ def noise(seed=1):
     return np.random.default_rng(seed).normal(size=N_SAMPLES)
 
 
-def levels(seed=1):
-    """Return an input that holds each of its levels for 20 samples."""
-    return np.repeat(np.random.default_rng(seed).uniform(-1, 1, N_SAMPLES // 20), 20)
+def levels(seed=1, n_held=20):
+    """Return an input that holds each of its levels for so many samples."""
+    return np.repeat(np.random.default_rng(seed).uniform(-1, 1, N_SAMPLES // n_held), n_held)
 
 
 def pulses():
@@ -105,6 +105,36 @@ def test_gross_errors_of_the_input_are_found(excitation, size):
     wrong = [11, 57, 300, 640]
     u[wrong] += size * u.std() * np.array([1, -1, 1, -1])
     assert found_in(record_of(u, y)) == [[], wrong]
+
+
+def simulate_slowly(u):
+    """Return the output of two slow stages in a row, with noise."""
+    rng = np.random.default_rng(0)
+    x = np.zeros(len(u))
+    y = np.zeros(len(u))
+    for k in range(1, len(u)):
+        x[k] = 0.95 * x[k - 1] + 0.05 * u[k - 1]
+        y[k] = 0.97 * y[k - 1] + 0.03 * x[k - 1]
+    return y + 0.04 * y.std() * rng.normal(size=len(u))
+
+
+#: samples of spikes, and their sizes in standard deviations of the input
+SPIKES = np.arange(37, N_SAMPLES, 53)
+SPIKE_STDS = np.geomspace(6, 40, len(SPIKES)) * np.resize([1, -1], len(SPIKES))
+
+
+def test_gross_errors_of_an_input_that_no_lag_is_clear_about_are_found_together():
+    """The lags of held levels are collinear, and the answer to one sample drowns in the noise."""
+    u = levels(n_held=50)
+    y = simulate_slowly(u)
+    u[SPIKES] += SPIKE_STDS * u.std()
+    assert found_in(record_of(u, y)) == [[], SPIKES.tolist()]
+
+
+def test_real_spikes_of_an_input_that_no_lag_is_clear_about_are_kept():
+    u = levels(n_held=50)
+    u[SPIKES] += SPIKE_STDS * u.std()
+    assert found_in(record_of(u, simulate_slowly(u))) == [[], []]
 
 
 def test_a_code_that_a_logger_writes_for_some_samples_is_found():
