@@ -23,6 +23,10 @@ HOW_TO_STATE = (
 )
 
 
+#: Rows at the start of a column whose texts are looked at before those of all rows.
+N_FIRST_ROWS = 1000
+
+
 @dataclass(frozen=True)
 class _Shapes:
     """Forms of numbers with one sign that may be the decimal sign."""
@@ -67,10 +71,7 @@ def find_decimal(table: pd.DataFrame, columns: list[int]) -> tuple[str, str]:
     ValueError
         Only such cells are there.
     """
-    parsed_with = table.attrs.get("decimal", ".")
-    evidence = {sign: _Evidence() for sign in ",."}
-    for column in columns:
-        _look_at(table, column, evidence, parsed_with)
+    evidence = _find_evidence(table, columns)
     comma = evidence[","]
     point = evidence["."]
     if comma.shows_decimals and not (comma.shows_thousands or point.shows_decimals):
@@ -102,36 +103,64 @@ def _refuse(evidence: _Evidence) -> None:
     )
 
 
+def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Evidence]:
+    """Return what the cells of the columns show about either sign.
+
+    Texts are the last to be looked at, and only as far as they may change the decimal sign.
+    """
+    evidence = {sign: _Evidence() for sign in ",."}
+    of_parsed = evidence[table.attrs.get("decimal", ".")]
+    as_text = table.attrs.get("as_text")
+    are_numbers = [pd.api.types.is_numeric_dtype(table.dtypes.iloc[column]) for column in columns]
+    unclear = []
+    for column, is_numeric in zip(columns, are_numbers, strict=True):
+        cells = table.iloc[:, column]
+        if not is_numeric:
+            unclear.append(column)
+        elif as_text is not None and pd.api.types.is_float_dtype(cells):
+            unclear.append(column)
+            of_parsed.shows_decimals |= _shows_decimals(cells.to_numpy(dtype=np.float64))
+    for column in unclear:
+        cells = table.iloc[:, column]
+        if pd.api.types.is_numeric_dtype(cells):
+            if not of_parsed.shows_decimals:
+                _look_at(table, column, as_text(column, N_FIRST_ROWS), evidence)
+            if of_parsed.shows_decimals:  # cells of numbers show nothing else
+                continue
+            cells = as_text(column)
+        _look_at(table, column, cells, evidence)
+    return evidence
+
+
 def _look_at(
-    table: pd.DataFrame, column: int, evidence: dict[str, _Evidence], parsed_with: str
+    table: pd.DataFrame, column: int, cells: pd.Series, evidence: dict[str, _Evidence]
 ) -> None:
-    """Add what the cells of one column show to the evidence."""
-    cells = table.iloc[:, column]
-    if pd.api.types.is_numeric_dtype(cells):
-        if not pd.api.types.is_float_dtype(cells) or "as_text" not in table.attrs:
-            return
-        if _shows_decimals(cells.to_numpy(dtype=np.float64)):
-            evidence[parsed_with].shows_decimals = True
-            return
-        cells = table.attrs["as_text"](column)
+    """Add what the first cells of a column, or all, show to the evidence."""
     distinct = cells.drop_duplicates() if pd.api.types.is_string_dtype(cells) else cells
-    texts = [cell.strip() for cell in distinct if isinstance(cell, str)]
+    texts = [cell.strip() for cell in distinct.to_numpy(dtype=object) if isinstance(cell, str)]
     unique = list(dict.fromkeys(texts))
     for sign, found in evidence.items():
+        if evidence[","].shows_thousands:  # the decimal sign is a point, whatever else is there
+            return
         shapes = _shapes(sign)
-        candidates = [text for text in unique if sign in text]
-        for text in candidates:
+        has_ambiguous = False
+        for text in unique:
+            if sign not in text:
+                continue
             if shapes.ambiguous.fullmatch(text):
+                has_ambiguous = True
                 if not found.ambiguous:
                     found.ambiguous = text
                     name = str(table.columns[column])
                     row = next(i for i, cell in enumerate(cells) if str(cell).strip() == text)
                     found.where = f"{location(table, row)}, column {name!r}"
-            elif shapes.decimal.fullmatch(text):
+            elif not found.shows_decimals and shapes.decimal.fullmatch(text):
                 found.shows_decimals = True
-            elif shapes.grouped.fullmatch(text):
+            elif not found.shows_thousands and shapes.grouped.fullmatch(text):
                 found.shows_thousands = True
-        if any(shapes.ambiguous.fullmatch(text) for text in candidates):
+                if sign == ",":
+                    return
+        if has_ambiguous:
             are_whole = [re.fullmatch(r"[-+]?[1-9]\d{0,2}", text) is not None for text in unique]
             found.beside_whole |= any(are_whole)
 
@@ -141,6 +170,8 @@ def _shows_decimals(values: Array) -> bool:
 
     That is so if one of them is below 1, or has other than three decimals, or is 1000 or more.
     """
+    if len(values) > N_FIRST_ROWS and _shows_decimals(values[:N_FIRST_ROWS]):
+        return True
     known = np.abs(values[np.isfinite(values)])
     thousandths = 1000 * known
     has_other_decimals = np.abs(thousandths - np.rint(thousandths)) > 1e-6
@@ -171,12 +202,22 @@ def to_grouped_number(text: str, decimal: str) -> float | None:
     ... )
     (-1234.5, 1234.0, None)
     """
-    other = "," if decimal == "." else "."
-    for sign in other + GROUP_SIGNS:
-        pattern = rf"[-+]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}})+(?:{re.escape(decimal)}\d*)?"
-        if sign in text and re.fullmatch(pattern, text):
+    for sign, pattern in _grouped_patterns(decimal):
+        if sign in text and pattern.fullmatch(text):
             return float(text.replace(sign, "").replace(decimal, "."))
     return None
+
+
+@cache
+def _grouped_patterns(decimal: str) -> list[tuple[str, re.Pattern[str]]]:
+    """Return the signs that may separate thousands, each with the form of such numbers."""
+    other = "," if decimal == "." else "."
+    start = r"[-+]?[1-9]\d{0,2}"
+    end = rf"(?:{re.escape(decimal)}\d*)?"
+    return [
+        (sign, re.compile(rf"{start}(?:{re.escape(sign)}\d{{3}})+{end}"))
+        for sign in other + GROUP_SIGNS
+    ]
 
 
 def read_numbers(
@@ -212,7 +253,7 @@ def read_numbers(
         cells = table.attrs["as_text"](column)
     values = np.full(len(cells), np.nan)
     grouped = []
-    for row, cell in enumerate(cells):
+    for row, cell in enumerate(cells.to_numpy(dtype=object)):
         if isinstance(cell, str) and cell.strip():
             text = cell.strip()
             value = to_number(text, decimal)

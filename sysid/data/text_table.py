@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,9 @@ CONTENT_OF_FIRST_BYTES = {
 #: first version of pandas whose numbers are exact to the last bit by default
 FIRST_EXACT_PANDAS = (3, 1)
 
+#: pandas reads larger files by several threads, if it opens them itself [bytes]
+MIN_BYTES_FOR_THREADS = 5 * 2**20
+
 
 def check_size(path: Path, kind: str) -> None:
     """Raise DataError if a path is no plain file, or the file has more bytes than are allowed."""
@@ -105,7 +109,10 @@ def read_text_table(
     separator = delimiter or ","
     n_above = 0  # lines before the text that is parsed
     try:
-        text, n_above, notes = _remove_preamble(_read_text(path, encoding), signals, delimiter)
+        whole_text = _read_text(path, encoding)
+        text, n_above, notes = _remove_preamble(whole_text, signals, delimiter)
+        is_whole = text is whole_text and _find_codec(encoding) == "utf-8-sig"
+        source = path if is_whole and len(text) > MIN_BYTES_FOR_THREADS else None
         separator = delimiter or _find_separator(text)
         head = _read_head(text, separator)
         head.attributes["notes"] += notes
@@ -121,7 +128,7 @@ def read_text_table(
             n_skipped=head.n_rows,
             n_columns=len(names),
         )
-        table = parse(decimal=attributes["decimal"]) if names else pd.DataFrame()
+        table = parse(decimal=attributes["decimal"], path=source) if names else pd.DataFrame()
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
     except UserError:
@@ -184,9 +191,9 @@ class _AsText:
         self.parse = parse
         self.n_rows = n_rows
 
-    def __call__(self, column: int) -> pd.Series:
-        """Return the cells of one column as texts, missing ones as nan."""
-        table = self.parse(decimal=".", dtype=str, usecols=[column])
+    def __call__(self, column: int, n_first: int | None = None) -> pd.Series:
+        """Return the cells of one column as texts, missing ones as nan; perhaps the first only."""
+        table = self.parse(decimal=".", dtype=str, usecols=[column], nrows=n_first)
         return table.iloc[: self.n_rows, 0]
 
     def __deepcopy__(self, memo: Any) -> _AsText:
@@ -255,7 +262,8 @@ def _strip_comments(text: str) -> tuple[str, int]:
         n_cells = len(next(_split(_sample(comment, 0), separator))[1])
         if len(names) not in (1, n_cells) and not any(_is_value(cell) for cell in names):
             return below, n_lines + 1
-    return re.sub(r"\A[ \t]*[#%][ \t]+", "", text), n_lines
+    sign = re.match(r"[ \t]*[#%][ \t]+", text)
+    return (text if sign is None else text[sign.end() :]), n_lines
 
 
 def _without_first_lines(text: str, n_lines: int) -> str:
@@ -442,6 +450,28 @@ def _guess_decimal(rows: list[list[str]]) -> str:
     return "," if with_comma > with_point else "."
 
 
+class _TextStream(io.TextIOBase):
+    """A text as a stream. `io.StringIO` would copy it, with four bytes for each character."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def read(self, size: int | None = -1) -> str:
+        """Return the next `size` characters; all that are left if it is negative or None."""
+        start = self.position
+        end = len(self.text) if size is None or size < 0 else start + size
+        part = self.text[start:end]
+        self.position += len(part)
+        return part
+
+    def readline(self, size: int = -1) -> str:  # type: ignore[override]
+        """Return the next line with its line break, or at most `size` characters of it."""
+        end = self.text.find("\n", self.position) + 1 or len(self.text)
+        n_characters = end - self.position
+        return self.read(n_characters if size < 0 else min(size, n_characters))
+
+
 def _parse(
     *,
     text: str,
@@ -449,30 +479,34 @@ def _parse(
     n_skipped: int,
     n_columns: int,
     decimal: str,
+    path: Path | None = None,
     dtype: Any = None,
     usecols: list[int] | None = None,
+    nrows: int | None = None,
 ) -> pd.DataFrame:
-    """Return the cells below the header: columns of numbers where all cells are numbers."""
-    options: dict[str, Any] = {}
+    """Return the cells below the header: columns of numbers where all cells are numbers.
+
+    `path` is the file that has this text, if pandas may read it by several threads.
+    """
+    options: dict[str, Any] = {
+        "sep": separator,
+        "header": None,
+        "names": range(n_columns),
+        "skiprows": n_skipped,
+        "dtype": dtype,
+        "decimal": decimal,
+        "skip_blank_lines": False,
+        "skipinitialspace": True,
+        "usecols": usecols,
+        "nrows": nrows,
+    }
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
     if version < FIRST_EXACT_PANDAS:
         options["float_precision"] = "round_trip"
-    if usecols is not None:
-        options["usecols"] = usecols
     try:
-        table = pd.read_csv(
-            io.StringIO(text),
-            sep=separator,
-            header=None,
-            names=range(n_columns),
-            skiprows=n_skipped,
-            dtype=dtype,
-            decimal=decimal,
-            skip_blank_lines=False,
-            skipinitialspace=True,
-            low_memory=False,
-            **options,
-        )
+        table = None if path is None else _read_by_threads(path, options)
+        if table is None:
+            table = pd.read_csv(_TextStream(text), low_memory=False, **options)
     except pd.errors.EmptyDataError:
         return pd.DataFrame(columns=range(n_columns), index=pd.RangeIndex(0))
     if dtype is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
@@ -492,3 +526,16 @@ def _parse(
                 )
                 table[column] = texts.iloc[:, 0]
     return table
+
+
+def _read_by_threads(path: Path, options: dict[str, Any]) -> pd.DataFrame | None:
+    """Return the cells of a file in UTF-8, which pandas reads in parts.
+
+    None: the parts of a column are of different kinds, so that the text must be read as one.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.DtypeWarning)
+        try:
+            return pd.read_csv(path.absolute(), compression=None, low_memory=True, **options)
+        except pd.errors.DtypeWarning:
+            return None
