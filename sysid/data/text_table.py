@@ -112,8 +112,8 @@ def read_text_table(
         whole_text = _read_text(path, encoding)
         text, n_above, notes = _remove_preamble(whole_text, signals, delimiter)
         is_whole = text is whole_text and _find_codec(encoding) == "utf-8-sig"
-        source = path if is_whole and len(text) > MIN_BYTES_FOR_THREADS else None
         separator = delimiter or _find_separator(text)
+        is_large = len(text) > MIN_BYTES_FOR_THREADS and separator.isascii()
         head = _read_head(text, separator)
         head.attributes["notes"] += notes
         attributes = head.attributes | {"delimiter": separator}
@@ -128,6 +128,7 @@ def read_text_table(
             n_skipped=head.n_rows,
             n_columns=len(names),
         )
+        source = path if is_whole and is_large else None
         table = parse(decimal=attributes["decimal"], path=source) if names else pd.DataFrame()
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
@@ -464,12 +465,6 @@ class _TextStream(io.TextIOBase):
         part = self.text[start:end]
         self.position += len(part)
         return part
-
-    def readline(self, size: int = -1) -> str:  # type: ignore[override]
-        """Return the next line with its line break, or at most `size` characters of it."""
-        end = self.text.find("\n", self.position) + 1 or len(self.text)
-        n_characters = end - self.position
-        return self.read(n_characters if size < 0 else min(size, n_characters))
 
 
 def _parse(
