@@ -160,7 +160,8 @@ def read_text_table(
             ) from None
         advice = "close its quotes, or export it again"
         raise UserError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
-    if not isinstance(table.index, pd.RangeIndex) or len(names) != table.shape[1]:
+    n_cells = _count_cells(table, text, separator, head.n_rows)
+    if n_cells > len(names) or len(names) != table.shape[1]:
         raise UserError(
             f"{path}, line {n_lines + 1}: more cells than the {len(names)} of the header; "
             "where numbers are written with a decimal comma, separate cells by ';', "
@@ -194,8 +195,8 @@ class _AsText:
 
     def __call__(self, column: int, n_first: int | None = None) -> pd.Series:
         """Return the cells of one column as texts, missing ones as nan; perhaps the first only."""
-        table = self.parse(decimal=".", dtype=str, usecols=[column], nrows=n_first)
-        return table.iloc[: self.n_rows, 0]
+        table = self.parse(text_column=column, nrows=n_first)
+        return table.iloc[: self.n_rows, column]
 
     def __deepcopy__(self, memo: Any) -> _AsText:
         """Return this object: the text of a file need not be copied with every table."""
@@ -473,26 +474,33 @@ def _parse(
     separator: str,
     n_skipped: int,
     n_columns: int,
-    decimal: str,
+    decimal: str = ".",
     path: Path | None = None,
-    dtype: Any = None,
-    usecols: list[int] | None = None,
+    text_column: int | None = None,
     nrows: int | None = None,
 ) -> pd.DataFrame:
     """Return the cells below the header: columns of numbers where all cells are numbers.
 
-    `path` is the file that has this text, if pandas may read it by several threads.
+    Parameters
+    ----------
+    text, separator, n_skipped, n_columns, decimal
+        Text of a file, its separator, number of rows above the numbers, columns and decimal sign.
+    path
+        File that has this text, if pandas may read it by several threads.
+    text_column
+        Column whose cells are texts, as they are written.
+    nrows
+        Rows that are read; None: all.
     """
     options: dict[str, Any] = {
         "sep": separator,
         "header": None,
         "names": range(n_columns),
         "skiprows": n_skipped,
-        "dtype": dtype,
+        "dtype": None if text_column is None else {text_column: str},
         "decimal": decimal,
         "skip_blank_lines": False,
         "skipinitialspace": True,
-        "usecols": usecols,
         "nrows": nrows,
     }
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
@@ -504,7 +512,7 @@ def _parse(
             table = pd.read_csv(_TextStream(text), low_memory=False, **options)
     except pd.errors.EmptyDataError:
         return pd.DataFrame(columns=range(n_columns), index=pd.RangeIndex(0))
-    if dtype is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
+    if text_column is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
         for number, column in enumerate(table.columns):
             kind: Any = table.dtypes.iloc[number]
             has_objects = isinstance(kind, np.dtype) and kind.kind == "O"
@@ -515,12 +523,33 @@ def _parse(
                     separator=separator,
                     n_skipped=n_skipped,
                     n_columns=n_columns,
-                    decimal=decimal,
-                    dtype=str,
-                    usecols=[number],
+                    text_column=number,
                 )
-                table[column] = texts.iloc[:, 0]
+                table[column] = texts.iloc[:, number]
     return table
+
+
+def _count_cells(table: pd.DataFrame, text: str, separator: str, n_skipped: int) -> int:
+    """Return the number of cells of the first row of a text, whose table pandas has read.
+
+    Where they are more than the names, pandas has taken the first ones as the index. It becomes a
+    range, as a table without an index has it, if its numbers are equally spaced.
+    """
+    if not isinstance(table.index, pd.RangeIndex):
+        return table.shape[1] + table.index.nlevels
+    if not len(table):
+        return table.shape[1]
+    first_row = pd.read_csv(
+        _TextStream(text),
+        sep=separator,
+        header=None,
+        skiprows=n_skipped,
+        nrows=1,
+        skip_blank_lines=False,
+        skipinitialspace=True,
+        on_bad_lines="skip",  # rows below the first one, which the tokenizer sees, too
+    )
+    return first_row.shape[1]
 
 
 def _read_by_threads(path: Path, options: dict[str, Any]) -> pd.DataFrame | None:
