@@ -22,7 +22,6 @@ HOW_TO_STATE = (
     "pass the table that pandas.read_csv(..., decimal=..., thousands=...) returns"
 )
 
-
 #: Rows at the start of a column whose texts are looked at before those of all rows.
 N_FIRST_ROWS = 1000
 
@@ -111,37 +110,35 @@ def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Eviden
     evidence = {sign: _Evidence() for sign in ",."}
     of_parsed = evidence[table.attrs.get("decimal", ".")]
     as_text = table.attrs.get("as_text")
-    are_numbers = [pd.api.types.is_numeric_dtype(table.dtypes.iloc[column]) for column in columns]
     unclear = []
-    for column, is_numeric in zip(columns, are_numbers, strict=True):
+    for column in columns:
         cells = table.iloc[:, column]
-        if not is_numeric:
+        if not pd.api.types.is_numeric_dtype(cells):
             unclear.append(column)
         elif as_text is not None and pd.api.types.is_float_dtype(cells):
+            if _shows_decimals(cells.to_numpy(dtype=np.float64)):
+                of_parsed.shows_decimals = True
             unclear.append(column)
-            of_parsed.shows_decimals |= _shows_decimals(cells.to_numpy(dtype=np.float64))
     for column in unclear:
         cells = table.iloc[:, column]
-        if pd.api.types.is_numeric_dtype(cells):
-            if not of_parsed.shows_decimals:
-                _look_at(table, column, as_text(column, N_FIRST_ROWS), evidence)
-            if of_parsed.shows_decimals:  # cells of numbers show nothing else
-                continue
-            cells = as_text(column)
-        _look_at(table, column, cells, evidence)
+        is_parsed = pd.api.types.is_numeric_dtype(cells)
+        for n_rows in (N_FIRST_ROWS, len(table)):
+            has_only_known = is_parsed and of_parsed.shows_decimals  # it shows nothing else
+            if has_only_known or evidence[","].shows_thousands:
+                break
+            texts = as_text(column, n_rows) if is_parsed else cells.iloc[:n_rows]
+            _look_at(table, column, texts, evidence)
     return evidence
 
 
 def _look_at(
     table: pd.DataFrame, column: int, cells: pd.Series, evidence: dict[str, _Evidence]
 ) -> None:
-    """Add what the first cells of a column, or all, show to the evidence."""
+    """Add what the first cells of a column, or all of them, show to the evidence."""
     distinct = cells.drop_duplicates() if pd.api.types.is_string_dtype(cells) else cells
     texts = [cell.strip() for cell in distinct.to_numpy(dtype=object) if isinstance(cell, str)]
     unique = list(dict.fromkeys(texts))
     for sign, found in evidence.items():
-        if evidence[","].shows_thousands:  # the decimal sign is a point, whatever else is there
-            return
         shapes = _shapes(sign)
         has_ambiguous = False
         for text in unique:
@@ -158,7 +155,7 @@ def _look_at(
                 found.shows_decimals = True
             elif not found.shows_thousands and shapes.grouped.fullmatch(text):
                 found.shows_thousands = True
-                if sign == ",":
+                if sign == ",":  # the decimal sign is a point, whatever else is there
                     return
         if has_ambiguous:
             are_whole = [re.fullmatch(r"[-+]?[1-9]\d{0,2}", text) is not None for text in unique]
@@ -286,8 +283,10 @@ def _check_grouped(table: pd.DataFrame, column: int, cells: pd.Series, grouped: 
     """Raise UserError if a column has nothing but cells as 1,234, which could have decimals."""
     shapes = [_shapes(sign).ambiguous for sign in ",."]
     are_ambiguous = all(any(shape.fullmatch(text) for shape in shapes) for text in grouped)
+    if not are_ambiguous:
+        return
     n_filled = sum(1 for cell in cells if isinstance(cell, str) and cell.strip())
-    if are_ambiguous and n_filled == len(grouped):
+    if n_filled == len(grouped):
         where = f"{location(table)}, column {str(table.columns[column])!r}"
         raise UserError(
             f"{where}: all numbers are written as {grouped[0]!r}, with separated thousands or with "
