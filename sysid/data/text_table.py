@@ -539,16 +539,19 @@ def _count_cells(table: pd.DataFrame, text: str, separator: str, n_skipped: int)
         return table.shape[1] + table.index.nlevels
     if not len(table):
         return table.shape[1]
-    first_row = pd.read_csv(
-        _TextStream(text),
-        sep=separator,
-        header=None,
-        skiprows=n_skipped,
-        nrows=1,
-        skip_blank_lines=False,
-        skipinitialspace=True,
-        on_bad_lines="skip",  # rows below the first one, which the tokenizer sees, too
-    )
+    try:
+        first_row = pd.read_csv(
+            _TextStream(text),
+            sep=separator,
+            header=None,
+            skiprows=n_skipped,
+            nrows=1,
+            skip_blank_lines=False,
+            skipinitialspace=True,
+            on_bad_lines="skip",  # rows below the first one, which the tokenizer sees, too
+        )
+    except pd.errors.EmptyDataError:  # the first row is an empty line
+        return table.shape[1]
     return first_row.shape[1]
 
 

@@ -198,6 +198,16 @@ def test_a_short_first_row_is_named(load):
         load("\n".join(["x,u,y", *rows]) + "\n", dt=1.0)
 
 
+@pytest.mark.parametrize("separator", [",", "  "])
+def test_an_empty_line_below_the_header_is_a_missing_row(load, separator):
+    rows = [separator.join((f"{k}.5", f"{k}.25")) for k in range(60)]
+    text = "\n".join([f"u{separator}y", "", *rows]) + "\n"
+    record = load(text, dt=1.0, on_missing="skip")
+    np.testing.assert_array_equal(record["u"], np.arange(60) + 0.5)
+    with pytest.raises(ValueError, match="line 2, column 'u': the value is missing"):
+        load(text, dt=1.0)
+
+
 def test_a_record_is_read_without_dask(tmp_path):
     """Its import takes longer than reading a long file."""
     path = tmp_path / "run.csv"
