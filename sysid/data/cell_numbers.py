@@ -119,14 +119,16 @@ def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Eviden
             if _shows_decimals(cells.to_numpy(dtype=np.float64)):
                 of_parsed.shows_decimals = True
             unclear.append(column)
+    parsed = [column for column in unclear if pd.api.types.is_numeric_dtype(table.iloc[:, column])]
+    read_texts = cache(lambda n_rows: as_text(parsed, n_rows))
     for column in unclear:
-        cells = table.iloc[:, column]
-        is_parsed = pd.api.types.is_numeric_dtype(cells)
         for n_rows in (N_FIRST_ROWS, len(table)):
-            has_only_known = is_parsed and of_parsed.shows_decimals  # it shows nothing else
+            has_only_known = column in parsed and of_parsed.shows_decimals  # it shows nothing else
             if has_only_known or evidence[","].shows_thousands:
                 break
-            texts = as_text(column, n_rows) if is_parsed else cells.iloc[:n_rows]
+            texts = table.iloc[:n_rows, column]
+            if column in parsed:
+                texts = read_texts(n_rows)[column]
             _look_at(table, column, texts, evidence)
     return evidence
 
@@ -247,7 +249,7 @@ def read_numbers(
         is_exact = parsed_with == decimal or not pd.api.types.is_float_dtype(cells)
         if is_exact or "as_text" not in table.attrs:
             return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
-        cells = table.attrs["as_text"](column)
+        cells = table.attrs["as_text"]([column])[column]
     values = np.full(len(cells), np.nan)
     grouped = []
     for row, cell in enumerate(cells.to_numpy(dtype=object)):

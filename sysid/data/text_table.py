@@ -92,7 +92,7 @@ def read_text_table(
     pandas.DataFrame
         Its attributes are ``file``, ``line`` (number of the line of its first row), ``delimiter``,
         ``decimal`` (sign of the numbers that were read), ``units`` (by number of the column, of the
-        row below the header), ``notes`` and ``as_text``, which reads a column as it is written.
+        row below the header), ``notes`` and ``as_text``, which reads columns as they are written.
 
     Raises
     ------
@@ -187,16 +187,19 @@ def read_text_table(
 
 
 class _AsText:
-    """Reads a column of a file as it is written."""
+    """Reads columns of a file as they are written."""
 
     def __init__(self, parse: Any, n_rows: int) -> None:
         self.parse = parse
         self.n_rows = n_rows
 
-    def __call__(self, column: int, n_first: int | None = None) -> pd.Series:
-        """Return the cells of one column as texts, missing ones as nan; perhaps the first only."""
-        table = self.parse(text_column=column, nrows=n_first)
-        return table.iloc[: self.n_rows, column]
+    def __call__(self, columns: list[int], n_first: int | None = None) -> pd.DataFrame:
+        """Return the cells of these columns, by number, as texts, missing ones as nan.
+
+        `n_first` is the number of rows that are read; None: all.
+        """
+        table = self.parse(text_columns=columns, nrows=n_first)
+        return table.iloc[: self.n_rows, columns]
 
     def __deepcopy__(self, memo: Any) -> _AsText:
         """Return this object: the text of a file need not be copied with every table."""
@@ -476,7 +479,7 @@ def _parse(
     n_columns: int,
     decimal: str = ".",
     path: Path | None = None,
-    text_column: int | None = None,
+    text_columns: Sequence[int] = (),
     nrows: int | None = None,
 ) -> pd.DataFrame:
     """Return the cells below the header: columns of numbers where all cells are numbers.
@@ -487,8 +490,9 @@ def _parse(
         Text of a file, its separator, number of rows above the numbers, columns and decimal sign.
     path
         File that has this text, if pandas may read it by several threads.
-    text_column
-        Column whose cells are texts, as they are written.
+    text_columns
+        Columns whose cells are texts, as they are written. If there are any, columns with flags or
+        with texts and numbers stay as pandas reads them.
     nrows
         Rows that are read; None: all.
     """
@@ -497,7 +501,7 @@ def _parse(
         "header": None,
         "names": range(n_columns),
         "skiprows": n_skipped,
-        "dtype": None if text_column is None else {text_column: str},
+        "dtype": dict.fromkeys(text_columns, str) or None,
         "decimal": decimal,
         "skip_blank_lines": False,
         "skipinitialspace": True,
@@ -512,7 +516,7 @@ def _parse(
             table = pd.read_csv(_TextStream(text), low_memory=False, **options)
     except pd.errors.EmptyDataError:
         return pd.DataFrame(columns=range(n_columns), index=pd.RangeIndex(0))
-    if text_column is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
+    if not text_columns and isinstance(table.index, pd.RangeIndex):  # a flag is no number
         for number, column in enumerate(table.columns):
             kind: Any = table.dtypes.iloc[number]
             has_objects = isinstance(kind, np.dtype) and kind.kind == "O"
@@ -523,7 +527,7 @@ def _parse(
                     separator=separator,
                     n_skipped=n_skipped,
                     n_columns=n_columns,
-                    text_column=number,
+                    text_columns=[number],
                 )
                 table[column] = texts.iloc[:, number]
     return table
