@@ -32,6 +32,7 @@ QUICK: dict[str, Any] = {
     "stretch": 20,
     "trajectories": 50,
     "soak_samples": 10_000,
+    "rows": 2000,
     "jobs": 8,
     "duration": "10d",
     "sweep_thresholds": (0.1, 0.2),
@@ -48,6 +49,7 @@ class Plan:
     repetitions: int  # rounds
     replacements: int  # before the accuracy is measured
     soak_samples: int  # of a plant that drifts, through the loop
+    rows: int  # of the files that are read
     stretch: int  # samples that `solve_ivp` integrates
     trajectories: int  # of the ensemble
     duration: str  # of the closed loop

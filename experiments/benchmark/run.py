@@ -36,6 +36,7 @@ from experiments.benchmark.dictionary import (
 from experiments.benchmark.exported import exported_c
 from experiments.benchmark.gate import gate
 from experiments.benchmark.harness import QUICK, Plan, Row, describe, machine, to_frame
+from experiments.benchmark.reading import reading
 from experiments.benchmark.simulation import limit, monte_carlo, propagation, simulation, store
 from experiments.cli.options import MAX_OPTION, choose, flag, seconds, whole
 from experiments.cli.progress import doing
@@ -65,6 +66,7 @@ OTHER_BENCHMARKS = (
     propagation,
     informative_input,
     store,
+    reading,
     loop,
     startup,
     sweep,
@@ -81,12 +83,14 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
 SMALLEST_NUMBERS = {
     "budget": 2,
     "jobs": 8,
+    "rows": 100,
     "seed": 0,
 }
 #: Largest values of these settings: larger ones would not fit into memory
 LARGEST_NUMBERS = {
     "budget": MAX_BUDGET,
     "jobs": 1_000_000,
+    "rows": 20_000_000,
     "soak_samples": 1_000_000_000,
     "stretch": 20_000_000,
     "sweep_seeds": 100_000,

@@ -22,6 +22,9 @@ HOW_TO_STATE = (
     "pass the table that pandas.read_csv(..., decimal=..., thousands=...) returns"
 )
 
+#: Rows at the start of a column whose texts are looked at before those of all rows.
+N_FIRST_ROWS = 1000
+
 
 @dataclass(frozen=True)
 class _Shapes:
@@ -67,10 +70,7 @@ def find_decimal(table: pd.DataFrame, columns: list[int]) -> tuple[str, str]:
     ValueError
         Only such cells are there.
     """
-    parsed_with = table.attrs.get("decimal", ".")
-    evidence = {sign: _Evidence() for sign in ",."}
-    for column in columns:
-        _look_at(table, column, evidence, parsed_with)
+    evidence = _find_evidence(table, columns)
     comma = evidence[","]
     point = evidence["."]
     if comma.shows_decimals and not (comma.shows_thousands or point.shows_decimals):
@@ -102,36 +102,64 @@ def _refuse(evidence: _Evidence) -> None:
     )
 
 
+def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Evidence]:
+    """Return what the cells of the columns show about either sign.
+
+    Texts are the last to be looked at, and only as far as they may change the decimal sign.
+    """
+    evidence = {sign: _Evidence() for sign in ",."}
+    of_parsed = evidence[table.attrs.get("decimal", ".")]
+    as_text = table.attrs.get("as_text")
+    unclear = []
+    for column in columns:
+        cells = table.iloc[:, column]
+        if not pd.api.types.is_numeric_dtype(cells):
+            unclear.append(column)
+        elif as_text is not None and pd.api.types.is_float_dtype(cells):
+            if _shows_decimals(cells.to_numpy(dtype=np.float64)):
+                of_parsed.shows_decimals = True
+            unclear.append(column)
+    parsed = [column for column in unclear if pd.api.types.is_numeric_dtype(table.iloc[:, column])]
+    read_texts = cache(lambda n_rows: as_text(parsed, n_rows))
+    for column in unclear:
+        for n_rows in (N_FIRST_ROWS, len(table)):
+            has_only_known = column in parsed and of_parsed.shows_decimals  # it shows nothing else
+            if has_only_known or evidence[","].shows_thousands:
+                break
+            texts = table.iloc[:n_rows, column]
+            if column in parsed:
+                texts = read_texts(n_rows)[column]
+            _look_at(table, column, texts, evidence)
+    return evidence
+
+
 def _look_at(
-    table: pd.DataFrame, column: int, evidence: dict[str, _Evidence], parsed_with: str
+    table: pd.DataFrame, column: int, cells: pd.Series, evidence: dict[str, _Evidence]
 ) -> None:
-    """Add what the cells of one column show to the evidence."""
-    cells = table.iloc[:, column]
-    if pd.api.types.is_numeric_dtype(cells):
-        if not pd.api.types.is_float_dtype(cells) or "as_text" not in table.attrs:
-            return
-        if _shows_decimals(cells.to_numpy(dtype=np.float64)):
-            evidence[parsed_with].shows_decimals = True
-            return
-        cells = table.attrs["as_text"](column)
+    """Add what the first cells of a column, or all of them, show to the evidence."""
     distinct = cells.drop_duplicates() if pd.api.types.is_string_dtype(cells) else cells
-    texts = [cell.strip() for cell in distinct if isinstance(cell, str)]
+    texts = [cell.strip() for cell in distinct.to_numpy(dtype=object) if isinstance(cell, str)]
     unique = list(dict.fromkeys(texts))
     for sign, found in evidence.items():
         shapes = _shapes(sign)
-        candidates = [text for text in unique if sign in text]
-        for text in candidates:
+        has_ambiguous = False
+        for text in unique:
+            if sign not in text:
+                continue
             if shapes.ambiguous.fullmatch(text):
+                has_ambiguous = True
                 if not found.ambiguous:
                     found.ambiguous = text
                     name = str(table.columns[column])
                     row = next(i for i, cell in enumerate(cells) if str(cell).strip() == text)
                     found.where = f"{location(table, row)}, column {name!r}"
-            elif shapes.decimal.fullmatch(text):
+            elif not found.shows_decimals and shapes.decimal.fullmatch(text):
                 found.shows_decimals = True
-            elif shapes.grouped.fullmatch(text):
+            elif not found.shows_thousands and shapes.grouped.fullmatch(text):
                 found.shows_thousands = True
-        if any(shapes.ambiguous.fullmatch(text) for text in candidates):
+                if sign == ",":  # the decimal sign is a point, whatever else is there
+                    return
+        if has_ambiguous:
             are_whole = [re.fullmatch(r"[-+]?[1-9]\d{0,2}", text) is not None for text in unique]
             found.beside_whole |= any(are_whole)
 
@@ -141,6 +169,8 @@ def _shows_decimals(values: Array) -> bool:
 
     That is so if one of them is below 1, or has other than three decimals, or is 1000 or more.
     """
+    if len(values) > N_FIRST_ROWS and _shows_decimals(values[:N_FIRST_ROWS]):
+        return True
     known = np.abs(values[np.isfinite(values)])
     thousandths = 1000 * known
     has_other_decimals = np.abs(thousandths - np.rint(thousandths)) > 1e-6
@@ -171,12 +201,22 @@ def to_grouped_number(text: str, decimal: str) -> float | None:
     ... )
     (-1234.5, 1234.0, None)
     """
-    other = "," if decimal == "." else "."
-    for sign in other + GROUP_SIGNS:
-        pattern = rf"[-+]?[1-9]\d{{0,2}}(?:{re.escape(sign)}\d{{3}})+(?:{re.escape(decimal)}\d*)?"
-        if sign in text and re.fullmatch(pattern, text):
+    for sign, pattern in _grouped_patterns(decimal):
+        if sign in text and pattern.fullmatch(text):
             return float(text.replace(sign, "").replace(decimal, "."))
     return None
+
+
+@cache
+def _grouped_patterns(decimal: str) -> list[tuple[str, re.Pattern[str]]]:
+    """Return the signs that may separate thousands, each with the form of such numbers."""
+    other = "," if decimal == "." else "."
+    start = r"[-+]?[1-9]\d{0,2}"
+    end = rf"(?:{re.escape(decimal)}\d*)?"
+    return [
+        (sign, re.compile(rf"{start}(?:{re.escape(sign)}\d{{3}})+{end}"))
+        for sign in other + GROUP_SIGNS
+    ]
 
 
 def read_numbers(
@@ -209,10 +249,10 @@ def read_numbers(
         is_exact = parsed_with == decimal or not pd.api.types.is_float_dtype(cells)
         if is_exact or "as_text" not in table.attrs:
             return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
-        cells = table.attrs["as_text"](column)
+        cells = table.attrs["as_text"]([column])[column]
     values = np.full(len(cells), np.nan)
     grouped = []
-    for row, cell in enumerate(cells):
+    for row, cell in enumerate(cells.to_numpy(dtype=object)):
         if isinstance(cell, str) and cell.strip():
             text = cell.strip()
             value = to_number(text, decimal)
@@ -245,8 +285,10 @@ def _check_grouped(table: pd.DataFrame, column: int, cells: pd.Series, grouped: 
     """Raise UserError if a column has nothing but cells as 1,234, which could have decimals."""
     shapes = [_shapes(sign).ambiguous for sign in ",."]
     are_ambiguous = all(any(shape.fullmatch(text) for shape in shapes) for text in grouped)
+    if not are_ambiguous:
+        return
     n_filled = sum(1 for cell in cells if isinstance(cell, str) and cell.strip())
-    if are_ambiguous and n_filled == len(grouped):
+    if n_filled == len(grouped):
         where = f"{location(table)}, column {str(table.columns[column])!r}"
         raise UserError(
             f"{where}: all numbers are written as {grouped[0]!r}, with separated thousands or with "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -69,6 +70,9 @@ RANGES_OF_DAYS = ((25_000.0, 60_000.0), (719_000.0, 754_000.0))
 
 #: a time of day, or a time below an hour as Excel shows it
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d\d)(?:[.,](\d+))?")
+
+#: longest time that a clock shows, which all cells of a column are given room for [characters]
+MAX_CLOCK_CHARACTERS = 40
 
 #: period of a clock without a date, by the number of its fields [s]
 HOUR = 3600.0
@@ -335,23 +339,33 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
     continued if it is then as long as the others.
     """
     name = names_of_columns(table)[column]
+    is_text = cells.notna().to_numpy()
+    if not isinstance(cells.dtype, pd.StringDtype):
+        is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
+    texts = cells.to_numpy(dtype=object, copy=True)
+    texts[~is_text] = ""
+    if max(map(len, texts)) > MAX_CLOCK_CHARACTERS:
+        for row, text in enumerate(texts):
+            if len(text.strip()) > MAX_CLOCK_CHARACTERS:
+                raise _no_time(table, row, name, text)
+            texts[row] = text.strip()
     seconds = np.full(len(cells), np.nan)
     n_fields = 0
     has_fraction = False
-    for row, cell in enumerate(cells):
-        if not isinstance(cell, str) or not cell.strip():
+    for rows, form, characters in _group_by_form(texts):
+        if not form:  # the cells are empty
             continue
-        match = CLOCK.fullmatch(cell.strip())
+        match = CLOCK.fullmatch(form)
         fields = 0 if match is None else 2 + (match[1] is not None)
         n_fields = n_fields or fields
         if match is None or fields != n_fields:
-            raise UserError(
-                f"{location(table, row)}, column {name!r}: {cell!r} is no time as those before: "
-                "correct it, or leave it empty if it is missing"
-            )
-        fraction = float(f"0.{match[4]}") if match[4] else 0.0
-        has_fraction |= match[4] is not None
-        seconds[row] = 60 * int(match[2]) + int(match[3]) + 3600 * int(match[1] or 0) + fraction
+            raise _no_time(table, int(rows[0]), name, texts[rows[0]])
+        of_group = [_whole_numbers(characters, *match.span(group)) for group in range(1, 5)]
+        hours, minutes, whole_seconds, decimals = of_group
+        seconds[rows] = 60 * minutes + whole_seconds + 3600 * hours
+        if match[4] is not None:
+            has_fraction = True
+            seconds[rows] += decimals / 10.0 ** len(match[4])
     notes: list[str] = []
     period = DAY
     if n_fields == 2 and has_fraction:
@@ -375,6 +389,61 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
         what = "hour" if period == HOUR else "midnight"
         notes.append(f"the clock passes the {what} {int(is_round.sum())} times")
     return Times(seconds, notes=notes)
+
+
+def _no_time(table: pd.DataFrame, row: int, name: str, text: str) -> UserError:
+    """Return the error for a cell that a clock does not show."""
+    return UserError(
+        f"{location(table, row)}, column {name!r}: {text!r} is no time as those before: correct "
+        "it, or leave it empty if it is missing"
+    )
+
+
+def _group_by_form(texts: np.ndarray) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
+    """Group texts that differ in their digits only, in the order in which a form comes first.
+
+    Blanks around a text do not belong to it.
+
+    Returns
+    -------
+    rows : numpy.ndarray
+        Numbers (m,) of the texts of one form.
+    form : str
+        The text with zeros for all digits.
+    characters : numpy.ndarray
+        ASCII codes (m, n_characters) of the texts.
+    """
+    try:
+        coded = np.strings.strip(texts.astype(np.bytes_))
+    except UnicodeEncodeError:
+        coded = np.array([_to_ascii(text.strip()) for text in texts], dtype=np.bytes_)
+    characters = coded.view(np.uint8).reshape(len(coded), -1)
+    is_digit = (characters >= ord("0")) & (characters <= ord("9"))
+    forms = np.where(is_digit, np.uint8(ord("0")), characters).view(coded.dtype).ravel()
+    rest = np.arange(len(forms))
+    while len(rest):
+        form = forms[rest[0]]
+        is_alike = forms[rest] == form
+        rows = rest[is_alike]
+        yield rows, form.decode(), characters[rows, : len(form)]
+        rest = rest[~is_alike]
+
+
+def _to_ascii(text: str) -> str:
+    """Return a text whose digits are those of ASCII, with a question mark for other signs."""
+    with_digits = re.sub(r"\d", lambda digit: str(int(digit[0])), text)
+    return with_digits.encode("ascii", "replace").decode()
+
+
+def _whole_numbers(characters: np.ndarray, first: int, end: int) -> Array:
+    """Return the numbers (m,) that the digits in these columns of ASCII codes form.
+
+    They are 0 for a group that is absent, whose columns are both -1.
+    """
+    numbers = np.zeros(len(characters))
+    for column in range(first, end):
+        numbers = 10 * numbers + (characters[:, column] - ord("0"))
+    return numbers
 
 
 def _first_text(cells: pd.Series) -> str:

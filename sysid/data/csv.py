@@ -36,6 +36,7 @@ from sysid.data.source import (
     Recordings,
     list_paths,
     make_record,
+    time_coordinate,
 )
 from sysid.data.text_table import (
     MAX_UNIT_ROWS,
@@ -354,7 +355,7 @@ def split_table(
     parts = []
     for label, first, end in experiments:
         if resample is None:
-            part_rows = rows[(rows >= first) & (rows < end)]
+            part_rows = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
             part = _split_rows(table, times, values, part_rows, dt, on_missing)
         else:
             part = _split_resampled(table, times, values, (first, end), resample, on_missing)
@@ -370,7 +371,8 @@ def split_table(
         inputs = [*(bridged or {})]
         notes += bridge_holes(placed, inputs, max((bridged or {}).values(), default=0))
         notes += describe_holes(placed, inputs)
-    has_missing = not all(np.isfinite([*signals.values()]).all() for signals in placed)
+    columns_of_parts = [column for signals in placed for column in signals.values()]
+    has_missing = not all(np.isfinite(column).all() for column in columns_of_parts)
     long_names, stated_units = _read_labels(table, columns, units or {})
     attributes: dict[str, Any] = {}
     if notes:
@@ -395,7 +397,7 @@ def split_table(
                 attributes=attributes | jitter,
             )
             segment_times = start + record["time"].values
-            records.append(record.assign_coords(time=("time", segment_times, record["time"].attrs)))
+            records.append(record.assign_coords(time=time_coordinate(segment_times)))
     return records
 
 
@@ -471,7 +473,11 @@ class _Segment(NamedTuple):
 
     def place(self, column: Array) -> Array:
         """Return the values of a column at the samples of the record, nan where there is no row."""
-        values = np.full(int(self.samples[-1]) + 1, np.nan)
+        n_samples = int(self.samples[-1]) + 1
+        first_row = int(self.rows[0])
+        if n_samples == len(self.rows) == int(self.rows[-1]) + 1 - first_row:  # nothing is missing
+            return column[first_row : first_row + n_samples].copy()
+        values = np.full(n_samples, np.nan)
         values[self.samples] = column[self.rows]
         return values
 
@@ -737,9 +743,10 @@ def _find_rows(
 
     With ``on_missing="keep"`` the time is enough. Unless it is "skip", all rows must be complete.
     """
-    is_complete = np.isfinite(times) & np.isfinite([*values.values()]).all(axis=0)
-    if on_missing == KEEP_MISSING:
-        is_complete = np.isfinite(times)
+    is_complete = np.isfinite(times)
+    if on_missing != KEEP_MISSING:
+        for column in values.values():
+            is_complete &= np.isfinite(column)
     if on_missing != "skip" and not is_complete.all():
         row = int(np.argmin(is_complete))
         missing = time or "the time"

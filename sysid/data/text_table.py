@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,9 @@ CONTENT_OF_FIRST_BYTES = {
 #: first version of pandas whose numbers are exact to the last bit by default
 FIRST_EXACT_PANDAS = (3, 1)
 
+#: pandas reads larger files by several threads, if it opens them itself [bytes]
+MIN_BYTES_FOR_THREADS = 5 * 2**20
+
 
 def check_size(path: Path, kind: str) -> None:
     """Raise DataError if a path is no plain file, or the file has more bytes than are allowed."""
@@ -88,7 +92,7 @@ def read_text_table(
     pandas.DataFrame
         Its attributes are ``file``, ``line`` (number of the line of its first row), ``delimiter``,
         ``decimal`` (sign of the numbers that were read), ``units`` (by number of the column, of the
-        row below the header), ``notes`` and ``as_text``, which reads a column as it is written.
+        row below the header), ``notes`` and ``as_text``, which reads columns as they are written.
 
     Raises
     ------
@@ -105,8 +109,11 @@ def read_text_table(
     separator = delimiter or ","
     n_above = 0  # lines before the text that is parsed
     try:
-        text, n_above, notes = _remove_preamble(_read_text(path, encoding), signals, delimiter)
+        whole_text = _read_text(path, encoding)
+        text, n_above, notes = _remove_preamble(whole_text, signals, delimiter)
+        is_whole = text is whole_text and _find_codec(encoding) == "utf-8-sig"
         separator = delimiter or _find_separator(text)
+        is_large = len(text) > MIN_BYTES_FOR_THREADS and separator.isascii()
         head = _read_head(text, separator)
         head.attributes["notes"] += notes
         attributes = head.attributes | {"delimiter": separator}
@@ -121,7 +128,8 @@ def read_text_table(
             n_skipped=head.n_rows,
             n_columns=len(names),
         )
-        table = parse(decimal=attributes["decimal"]) if names else pd.DataFrame()
+        source = path if is_whole and is_large else None
+        table = parse(decimal=attributes["decimal"], path=source) if names else pd.DataFrame()
     except FileNotFoundError:
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check the path") from None
     except UserError:
@@ -152,7 +160,8 @@ def read_text_table(
             ) from None
         advice = "close its quotes, or export it again"
         raise UserError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
-    if not isinstance(table.index, pd.RangeIndex) or len(names) != table.shape[1]:
+    n_cells = _count_cells(table, text, separator, head.n_rows)
+    if n_cells > len(names) or len(names) != table.shape[1]:
         raise UserError(
             f"{path}, line {n_lines + 1}: more cells than the {len(names)} of the header; "
             "where numbers are written with a decimal comma, separate cells by ';', "
@@ -178,16 +187,19 @@ def read_text_table(
 
 
 class _AsText:
-    """Reads a column of a file as it is written."""
+    """Reads columns of a file as they are written."""
 
     def __init__(self, parse: Any, n_rows: int) -> None:
         self.parse = parse
         self.n_rows = n_rows
 
-    def __call__(self, column: int) -> pd.Series:
-        """Return the cells of one column as texts, missing ones as nan."""
-        table = self.parse(decimal=".", dtype=str, usecols=[column])
-        return table.iloc[: self.n_rows, 0]
+    def __call__(self, columns: list[int], n_first: int | None = None) -> pd.DataFrame:
+        """Return the cells of these columns, by number, as texts, missing ones as nan.
+
+        `n_first` is the number of rows that are read; None: all.
+        """
+        table = self.parse(text_columns=columns, nrows=n_first)
+        return table.iloc[: self.n_rows, columns]
 
     def __deepcopy__(self, memo: Any) -> _AsText:
         """Return this object: the text of a file need not be copied with every table."""
@@ -255,7 +267,8 @@ def _strip_comments(text: str) -> tuple[str, int]:
         n_cells = len(next(_split(_sample(comment, 0), separator))[1])
         if len(names) not in (1, n_cells) and not any(_is_value(cell) for cell in names):
             return below, n_lines + 1
-    return re.sub(r"\A[ \t]*[#%][ \t]+", "", text), n_lines
+    sign = re.match(r"[ \t]*[#%][ \t]+", text)
+    return (text if sign is None else text[sign.end() :]), n_lines
 
 
 def _without_first_lines(text: str, n_lines: int) -> str:
@@ -442,40 +455,68 @@ def _guess_decimal(rows: list[list[str]]) -> str:
     return "," if with_comma > with_point else "."
 
 
+class _TextStream(io.TextIOBase):
+    """A text as a stream. `io.StringIO` would copy it, with four bytes for each character."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def read(self, size: int | None = -1) -> str:
+        """Return the next `size` characters; all that are left if it is negative or None."""
+        start = self.position
+        end = len(self.text) if size is None or size < 0 else start + size
+        part = self.text[start:end]
+        self.position += len(part)
+        return part
+
+
 def _parse(
     *,
     text: str,
     separator: str,
     n_skipped: int,
     n_columns: int,
-    decimal: str,
-    dtype: Any = None,
-    usecols: list[int] | None = None,
+    decimal: str = ".",
+    path: Path | None = None,
+    text_columns: Sequence[int] = (),
+    nrows: int | None = None,
 ) -> pd.DataFrame:
-    """Return the cells below the header: columns of numbers where all cells are numbers."""
-    options: dict[str, Any] = {}
+    """Return the cells below the header: columns of numbers where all cells are numbers.
+
+    Parameters
+    ----------
+    text, separator, n_skipped, n_columns, decimal
+        Text of a file, its separator, number of rows above the numbers, columns and decimal sign.
+    path
+        File that has this text, if pandas may read it by several threads.
+    text_columns
+        Columns whose cells are texts, as they are written. If there are any, columns with flags or
+        with texts and numbers stay as pandas reads them.
+    nrows
+        Rows that are read; None: all.
+    """
+    options: dict[str, Any] = {
+        "sep": separator,
+        "header": None,
+        "names": range(n_columns),
+        "skiprows": n_skipped,
+        "dtype": dict.fromkeys(text_columns, str) or None,
+        "decimal": decimal,
+        "skip_blank_lines": False,
+        "skipinitialspace": True,
+        "nrows": nrows,
+    }
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
     if version < FIRST_EXACT_PANDAS:
         options["float_precision"] = "round_trip"
-    if usecols is not None:
-        options["usecols"] = usecols
     try:
-        table = pd.read_csv(
-            io.StringIO(text),
-            sep=separator,
-            header=None,
-            names=range(n_columns),
-            skiprows=n_skipped,
-            dtype=dtype,
-            decimal=decimal,
-            skip_blank_lines=False,
-            skipinitialspace=True,
-            low_memory=False,
-            **options,
-        )
+        table = None if path is None else _read_by_threads(path, options)
+        if table is None:
+            table = pd.read_csv(_TextStream(text), low_memory=False, **options)
     except pd.errors.EmptyDataError:
         return pd.DataFrame(columns=range(n_columns), index=pd.RangeIndex(0))
-    if dtype is None and isinstance(table.index, pd.RangeIndex):  # a flag is no number
+    if not text_columns and isinstance(table.index, pd.RangeIndex):  # a flag is no number
         for number, column in enumerate(table.columns):
             kind: Any = table.dtypes.iloc[number]
             has_objects = isinstance(kind, np.dtype) and kind.kind == "O"
@@ -486,9 +527,46 @@ def _parse(
                     separator=separator,
                     n_skipped=n_skipped,
                     n_columns=n_columns,
-                    decimal=decimal,
-                    dtype=str,
-                    usecols=[number],
+                    text_columns=[number],
                 )
-                table[column] = texts.iloc[:, 0]
+                table[column] = texts.iloc[:, number]
     return table
+
+
+def _count_cells(table: pd.DataFrame, text: str, separator: str, n_skipped: int) -> int:
+    """Return the number of cells of the first row of a text, whose table pandas has read.
+
+    Where they are more than the names, pandas has taken the first ones as the index. It becomes a
+    range, as a table without an index has it, if its numbers are equally spaced.
+    """
+    if not isinstance(table.index, pd.RangeIndex):
+        return table.shape[1] + table.index.nlevels
+    if not len(table):
+        return table.shape[1]
+    try:
+        first_row = pd.read_csv(
+            _TextStream(text),
+            sep=separator,
+            header=None,
+            skiprows=n_skipped,
+            nrows=1,
+            skip_blank_lines=False,
+            skipinitialspace=True,
+            on_bad_lines="skip",  # rows below the first one, which the tokenizer sees, too
+        )
+    except pd.errors.EmptyDataError:  # the first row is an empty line
+        return table.shape[1]
+    return first_row.shape[1]
+
+
+def _read_by_threads(path: Path, options: dict[str, Any]) -> pd.DataFrame | None:
+    """Return the cells of a file in UTF-8, which pandas reads in parts.
+
+    None: the parts of a column are of different kinds, so that the text must be read as one.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.DtypeWarning)
+        try:
+            return pd.read_csv(path.absolute(), compression=None, low_memory=True, **options)
+        except pd.errors.DtypeWarning:
+            return None

@@ -7,11 +7,12 @@ import os
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.benchmark import command, dictionary, gate, harness, simulation
+from experiments.benchmark import command, dictionary, gate, harness, reading, simulation
 from experiments.benchmark import run as benchmark_run
 from experiments.benchmark.dictionary import (
     double_posterior,
@@ -24,6 +25,7 @@ from experiments.benchmark.simulation import calibration
 from experiments.cli.config import CONF
 from experiments.cli.options import choose
 from helpers.commands import run_command
+from sysid import CsvFiles
 from sysid.simulation.dynamics import Moments
 
 #: all benchmarks but the one that identifies published records for a quarter of an hour
@@ -38,6 +40,7 @@ FAST_NAMES = [
     "store",
     "monte_carlo",
     "gate",
+    "reading",
 ]
 #: sizes of a run that takes seconds
 QUICK_SIZES = {"repetitions": 1, "duration": "5d", "replacements": 300}
@@ -159,6 +162,31 @@ def test_the_relay_jumps_and_the_tanks_do_not(name, jumps):
     change = np.abs(y[1:] - gate.RELAY_POLE * y[:-1])
     is_jump = np.abs(change - gate.RELAY_STEP) < 6 * gate.GATE_NOISE_STD
     assert is_jump.all() == jumps
+
+
+def test_text_files_of_each_form_are_read(fast_run):
+    cases = [row["case"] for row in fast_run.rows["reading"]]
+    n_rows = fast_run.content["settings"]["rows"]
+    assert cases == [f"{n_rows} rows, {name}" for name in reading.TEXT_FORMS]
+    for row in fast_run.rows["reading"]:
+        times = row["details"]
+        assert row["value"] == pytest.approx(times["sysid us"] / times["pandas us"])
+
+
+@pytest.mark.parametrize("name", reading.TEXT_FORMS)
+def test_both_readers_of_a_text_file_find_the_same_numbers(tmp_path, name):
+    form = reading.TEXT_FORMS[name]
+    path = tmp_path / "record.csv"
+    form.write(reading._table(read_quick_plan()), path)
+    files = CsvFiles(estimation=str(path), inputs=["u", "v"], outputs=["y"], **form.records)
+    (record,) = files.load().estimation
+    table = pd.read_csv(path, **form.pandas)
+    assert record.attrs["sampling_time"] == reading.READ_SAMPLING_TIME
+    for signal in reading.READ_DECIMALS:
+        np.testing.assert_array_equal(record[signal], table[signal])
+    n_missing = {signal: int(table[signal].isna().sum()) for signal in reading.READ_DECIMALS}
+    has_holes = name == "empty cells"
+    assert [n > 0 for n in n_missing.values()] == [has_holes, False, has_holes]
 
 
 def test_memory_is_stated_in_matrices_of_doubles(fast_run):
