@@ -16,6 +16,7 @@ import tempfile
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 
 import xarray as xr
@@ -378,15 +379,37 @@ def _place(documented: Callable[..., object], modules: Sequence[str]) -> tuple[i
     """Return by what the names of a page are sorted: its modules, their files, lines in these."""
     module = documented.__module__
     number = next(i for i, area in enumerate(modules) if module.startswith(area))
-    return number, module, inspect.getsourcelines(documented)[1]
+    line, _ = _definitions(module)[documented.__qualname__]
+    return number, module, line
+
+
+@cache
+def _definitions(module: str) -> dict[str, tuple[int, str]]:
+    """Return the first line, from 1 on, and the source of each class and function of a module.
+
+    Their names are qualified. The module is parsed once for all of them; `inspect` parses it again
+    for each class.
+    """
+    text = inspect.getsource(sys.modules[module])
+    lines = text.splitlines(keepends=True)
+    definitions = {}
+    nodes = [("", node) for node in ast.parse(text).body]
+    for prefix, node in nodes:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            definitions[prefix + node.name] = first, "".join(lines[first - 1 : node.end_lineno])
+        if isinstance(node, ast.ClassDef):
+            nodes += [(f"{prefix}{node.name}.", member) for member in node.body]
+    return definitions
 
 
 def _area(package: str, title: str, names: list[str]) -> str:
     """Return the page of one area: a list of its names, and the documentation of each."""
     module = importlib.import_module(package)
     lines = [title, "=" * len(title), "", f".. currentmodule:: {package}", ""]
-    lines += [".. autosummary::", "   :nosignatures:", ""]
-    lines += [f"   {name}" for name in names]
+    lines += [".. list-table::", "   :class: autosummary", "   :widths: 10 90", ""]
+    for name in names:
+        lines += [f"   * - :py:obj:`{name}`", f"     - {_summary(getattr(module, name))}"]
     lines.append("")
     for name in names:
         documented = getattr(module, name)
@@ -396,6 +419,12 @@ def _area(package: str, title: str, names: list[str]) -> str:
             lines.append(f".. autofunction:: {name}")
         lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def _summary(documented: Callable[..., object]) -> str:
+    """Return the first sentence of a docstring on one line."""
+    paragraph = " ".join(inspect.getdoc(documented).partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
 def _fields_table(kind: type) -> list[str]:
@@ -422,7 +451,7 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
     """
     if not (is_dataclass(kind) or hasattr(kind, "_fields")):
         return
-    source = inspect.getsource(kind)
+    _, source = _definitions(kind.__module__)[kind.__qualname__]
     lines = source.splitlines()
     comments = _comments(source)
     texts = describe_fields(kind)
