@@ -253,8 +253,8 @@ plt.show()
 # What it brings
 # --------------
 #
-# The root mean square of this error, over the samples. Every excitation is applied five times, and the
-# medians are drawn.
+# The root mean square of this error, over the samples. Every excitation is applied five times, and
+# the medians are drawn.
 
 
 def errors_over_time(kind, seed):
