@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 def announce_tutorial(gallery_conf, script):
     """State which tutorial runs now, before its first line."""
-    logger.info("running the tutorial %s: up to a minute of processor time", Path(script).name)
+    logger.info("running the tutorial %s: up to half a minute of processor time", Path(script).name)
 
 
 sphinx_gallery_conf = {
