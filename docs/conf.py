@@ -1,7 +1,12 @@
 """Settings of the documentation site, for Sphinx."""
 
+import gc
 import sys
 from pathlib import Path
+
+# Nearly all objects of a site stay until its end. Looking for garbage among them as often as by
+# default takes a tenth of the time.
+gc.set_threshold(100_000)
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
