@@ -8,14 +8,16 @@ import ast
 import importlib
 import inspect
 import io
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 
 import xarray as xr
@@ -160,6 +162,17 @@ DESCRIBED_RUNS = {
         "figures=false",
     ],
 }
+
+#: a script that runs commands in one process, which imports the toolbox once
+RUN_COMMANDS = """
+import importlib
+import json
+import sys
+
+for command, *overrides in json.loads(sys.argv[1]):
+    sys.argv[:] = [f"sysid-{command}", *overrides]
+    importlib.import_module(f"experiments.{command}").main()
+"""
 
 
 def write(folder: Path) -> None:
@@ -378,15 +391,37 @@ def _place(documented: Callable[..., object], modules: Sequence[str]) -> tuple[i
     """Return by what the names of a page are sorted: its modules, their files, lines in these."""
     module = documented.__module__
     number = next(i for i, area in enumerate(modules) if module.startswith(area))
-    return number, module, inspect.getsourcelines(documented)[1]
+    line, _ = _definitions(module)[documented.__qualname__]
+    return number, module, line
+
+
+@cache
+def _definitions(module: str) -> dict[str, tuple[int, str]]:
+    """Return the first line, from 1 on, and the source of each class and function of a module.
+
+    Their names are qualified. The module is parsed once for all of them; `inspect` parses it again
+    for each class.
+    """
+    text = inspect.getsource(sys.modules[module])
+    lines = text.splitlines(keepends=True)
+    definitions = {}
+    nodes = [("", node) for node in ast.parse(text).body]
+    for prefix, node in nodes:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            definitions[prefix + node.name] = first, "".join(lines[first - 1 : node.end_lineno])
+        if isinstance(node, ast.ClassDef):
+            nodes += [(f"{prefix}{node.name}.", member) for member in node.body]
+    return definitions
 
 
 def _area(package: str, title: str, names: list[str]) -> str:
     """Return the page of one area: a list of its names, and the documentation of each."""
     module = importlib.import_module(package)
     lines = [title, "=" * len(title), "", f".. currentmodule:: {package}", ""]
-    lines += [".. autosummary::", "   :nosignatures:", ""]
-    lines += [f"   {name}" for name in names]
+    lines += [".. list-table::", "   :class: autosummary", "   :widths: 10 90", ""]
+    for name in names:
+        lines += [f"   * - :py:obj:`{name}`", f"     - {_summary(getattr(module, name))}"]
     lines.append("")
     for name in names:
         documented = getattr(module, name)
@@ -396,6 +431,12 @@ def _area(package: str, title: str, names: list[str]) -> str:
             lines.append(f".. autofunction:: {name}")
         lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def _summary(documented: Callable[..., object]) -> str:
+    """Return the first sentence of a docstring on one line."""
+    paragraph = " ".join(inspect.getdoc(documented).partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
 def _fields_table(kind: type) -> list[str]:
@@ -422,7 +463,7 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
     """
     if not (is_dataclass(kind) or hasattr(kind, "_fields")):
         return
-    source = inspect.getsource(kind)
+    _, source = _definitions(kind.__module__)[kind.__qualname__]
     lines = source.splitlines()
     comments = _comments(source)
     texts = describe_fields(kind)
@@ -438,7 +479,7 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
             if number in comments
         ]
         note = " ".join(behind) or _comment_above(lines, node.lineno) or texts.get(name, "")
-        default = _default(source, node.value)
+        default = _default(lines, node.value)
         yield name, f"``{default}``" if default else "", _escape(note)
 
 
@@ -467,7 +508,7 @@ def _escape(note: str) -> str:
     return re.sub(r"_(?!\w)", r"\\_", escaped)
 
 
-def _default(source: str, value: ast.expr | None) -> str:
+def _default(lines: Sequence[str], value: ast.expr | None) -> str:
     """Return the source of the default of a field, or an empty text.
 
     The default of ``parameter`` is its first argument. The default of ``field`` is what its factory
@@ -477,22 +518,28 @@ def _default(source: str, value: ast.expr | None) -> str:
         return ""
     called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
     if called == "parameter":
-        return _source_of(source, value.args[0])
+        return _source_of(lines, value.args[0])
     if called != "field":
-        return _source_of(source, value)
+        return _source_of(lines, value)
     for argument in value.keywords:
         if argument.arg == "default":
-            return _source_of(source, argument.value)
+            return _source_of(lines, argument.value)
         if argument.arg == "default_factory" and isinstance(argument.value, ast.Lambda):
-            return _source_of(source, argument.value.body)
+            return _source_of(lines, argument.value.body)
         if argument.arg == "default_factory":
-            return _source_of(source, argument.value) + "()"
+            return _source_of(lines, argument.value) + "()"
     return ""
 
 
-def _source_of(source: str, node: ast.expr) -> str:
-    """Return the source of an expression on one line."""
-    text = ast.get_source_segment(source, node) or ""
+def _source_of(lines: Sequence[str], node: ast.expr) -> str:
+    """Return the source of an expression on one line.
+
+    `ast.get_source_segment` splits all of the source into lines again for each expression.
+    """
+    parts = [line.encode() for line in lines[node.lineno - 1 : node.end_lineno]]
+    parts[-1] = parts[-1][: node.end_col_offset]  # offsets are counted in bytes
+    parts[0] = parts[0][node.col_offset :]
+    text = b"\n".join(parts).decode()
     text = re.sub(r"\(\s*\n\s*", "(", text)
     text = re.sub(r",?\s*\n\s*\)", ")", text)
     return re.sub(r"\s*\n\s*", " ", text)
@@ -517,8 +564,7 @@ def _files() -> str:
     ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for command, overrides in DESCRIBED_RUNS.items():
-            _run(command, overrides, folder)
+        _run(DESCRIBED_RUNS, folder)
         for path in sorted(folder.rglob("*.nc")):
             tree = xr.open_datatree(path)
             parts.append(f"## {path.name}\n\n{tree.attrs.get('title', '')}\n")
@@ -529,15 +575,24 @@ def _files() -> str:
     return "\n".join(parts)
 
 
-def _run(command: str, overrides: Sequence[str], folder: Path) -> None:
-    """Run a command in a folder; raise RuntimeError with its output if it fails."""
-    call = [sys.executable, "-m", f"experiments.{command}", *overrides]
-    call.append(f"hydra.run.dir={command}")
+def _run(runs: Mapping[str, Sequence[str]], folder: Path) -> None:
+    """Run commands in a folder, each with its overrides, one after the other in one process.
+
+    Raises
+    ------
+    RuntimeError
+        If a command fails; the message has the output.
+    """
+    calls = []
+    for command, overrides in runs.items():
+        calls.append([command, *overrides, f"hydra.run.dir={command}"])
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True)
+    started = [sys.executable, "-c", RUN_COMMANDS, json.dumps(calls)]
+    done = subprocess.run(started, cwd=folder, env=environment, capture_output=True)
     if done.returncode:
         output = done.stdout.decode() + done.stderr.decode()
-        raise RuntimeError(f"docs/generate.py: this command failed: {' '.join(call)}\n{output}")
+        texts = "; ".join(" ".join(call) for call in calls)
+        raise RuntimeError(f"docs/generate.py: one of these commands failed: {texts}\n{output}")
 
 
 def _variables(group: str, dataset: xr.Dataset) -> str:

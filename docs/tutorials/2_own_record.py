@@ -87,7 +87,8 @@ print(choice)
 from sysid import identify
 
 # learn the whole record, because there is another one to score the model on
-model = identify(record, choice.narx, identified=1).model
+found = identify(record, choice.narx, test=test_record)
+model = found.model
 print(f"{model.gp.n_points} points, noise {np.sqrt(model.gp.noise_variance):.3f} V")
 
 # %%
@@ -156,7 +157,7 @@ trained_one_step_ahead = score(model, None, "free run")
 from sysid import FreeRun, OutputErrorRefinement, Settings
 
 routes = (OutputErrorRefinement(stages=2),)
-settings = Settings(training=FreeRun(routes=routes, folds=3))
+settings = Settings(training=FreeRun(routes=routes, folds=2))
 model = identify(record, choice.narx.without_linear(), settings, identified=1).model
 trained_for_free_run = score(model, None, "free run, trained for it")
 
@@ -202,16 +203,16 @@ print(sorted(path.name for path in folder.iterdir()))
 # record and draws all these figures. With ``training=free_run`` it trains for the free run by all
 # routes, and chooses the lags for the free run too.
 #
-# In Python one call does the same, from files or tables; ``purpose="simulation"`` trains for the
-# free run. Here the call gets the lags that were found above; without them it chooses them itself:
+# In Python ``identify`` does the same in one call. It reads the files, and chooses the lags if none
+# are given; ``purpose="simulation"`` trains for the free run:
+#
+# .. code-block:: python
+#
+#    found = identify("experiment.csv", inputs=["pump"], outputs=["level"], test="check.csv")
+#
+# ``compare`` scores the model on the test record, beside linear ones. Here it is the model that was
+# identified first:
 
-found = identify(
-    folder / "experiment.csv",
-    choice.narx,
-    inputs=["pump"],
-    outputs=["level"],
-    test=folder / "check.csv",
-)
 print(found.compare().round(3))
 
 # %%

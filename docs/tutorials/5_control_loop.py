@@ -129,14 +129,14 @@ print(f"difference quotient {difference_quotient:.6f}, gradient {gradients[0, 0]
 # A force holds the mass at a target if it makes the predicted change zero. A few steps of Newton's
 # method, with the gradient, find this force.
 #
-# The controller plans the forces of the next 30 samples. ``simulation(30)`` is a function of a
+# The controller plans the forces of the next 20 samples. ``simulation(20)`` is a function of a
 # state and of forces. The state are the last two outputs and the last two forces
 # (``STATE_FEATURES``), of which the newest force is the first of the plan. CasADi puts both
 # together, and differentiates the outputs with respect to the plan. The controller linearises them
 # at the plan of the sample before, solves a least squares problem with bounds, and applies the
 # first force. Here the plant is simulated; replace it with your own.
 
-HORIZON = 30  # samples
+HORIZON = 20  # samples
 LARGEST_FORCE = 15.0  # N/kg
 FORCE_WEIGHT = 1e-2  # m per N/kg: cost of a force other than the holding force
 

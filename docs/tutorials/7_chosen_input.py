@@ -253,7 +253,7 @@ plt.show()
 # What it brings
 # --------------
 #
-# The root mean square of this error, over the samples. Every excitation is applied eight times, and
+# The root mean square of this error, over the samples. Every excitation is applied five times, and
 # the medians are drawn.
 
 
@@ -278,7 +278,7 @@ CHECKS = np.arange(100, N_SAMPLES + 1, HORIZON)
 
 fig, axis = plt.subplots(figsize=(8, 3), layout="constrained")
 for kind in ("designed", *KINDS):
-    errors = np.median([errors_over_time(kind, seed) for seed in range(8)], axis=0)
+    errors = np.median([errors_over_time(kind, seed) for seed in range(5)], axis=0)
     width = 2.5 if kind == "designed" else 1.2
     axis.semilogy(CHECKS, errors, ".-", linewidth=width, label=kind)
     print(
