@@ -54,6 +54,10 @@ MIN_SAMPLES_TO_SCREEN = 100
 #: attribute of a record that was screened: the number of its gross errors by signal, in JSON
 SCREENED = "gross_errors"
 
+#: attribute of a screened record: the number of gross errors of each input that are replaced, in
+#: JSON; without it, none are
+REPLACED = "gross_errors_replaced"
+
 #: number of samples whose median a value is compared with
 N_MEDIAN = 7
 
@@ -179,14 +183,26 @@ MAX_JOINT_ORDINARY_STDS = 2.0
 #: as the quantiles of the signal.
 MIN_ISOLATED_RANGES = 25.0
 
+#: A wrong value of an input is replaced by that before and after it if, in the rest of the signal,
+#: this fraction of the values between equal ones equals them.
+MIN_HELD_FRACTION = 0.98
+
 
 class Screened(NamedTuple):
-    """Records whose gross errors are missing values."""
+    """Records whose gross errors are missing values, or replaced where an input holds a level."""
 
     records: tuple[xr.Dataset, ...]
     #: number of values that were found in each signal; signals without any are left out
     n_found: dict[str, int]
     marks: tuple[Marks, ...]  # for each record
+    inputs: tuple[str, ...] = ()  # signals whose values may have been replaced
+
+    @property
+    def n_replaced(self) -> int:
+        """Number of values of inputs that are replaced by the level before and after them."""
+        return sum(
+            sum(json.loads(record.attrs.get(REPLACED, "{}")).values()) for record in self.records
+        )
 
     @property
     def n_values(self) -> int:
@@ -212,8 +228,8 @@ class Screened(NamedTuple):
             }
             for of_record in self.marks
         )
-        records = without_gross_errors(measured, marks)
-        return Screened(records, _count_by_signal(marks), marks)
+        records = without_gross_errors(measured, marks, self.inputs)
+        return Screened(records, _count_by_signal(marks), marks, self.inputs)
 
     @property
     def counts(self) -> str:
@@ -225,9 +241,18 @@ class Screened(NamedTuple):
         if not self.n_found:
             return ""
         values = "value is" if self.n_values == 1 else "values are"
+        confirmed = "as no other sample confirms them; gate=none learns every sample as it is"
+        if not self.n_replaced:
+            return (
+                f"gross errors: {self.n_values} measured {values} taken as missing "
+                f"({self.counts}), {confirmed}"
+            )
+        level = "replaced by the level that the input holds before and after"
+        others = "the others are taken as missing"
+        fate = level if self.n_replaced == self.n_values else f"{self.n_replaced} {level}, {others}"
         return (
-            f"gross errors: {self.n_values} measured {values} taken as missing ({self.counts}), as "
-            "no other sample confirms them; gate=none learns every sample as it is"
+            f"gross errors: {self.n_values} measured {values} not learned ({self.counts}), "
+            f"{confirmed} ({fate})"
         )
 
 
@@ -238,9 +263,11 @@ def screen_records(
 ) -> Screened:
     """Find the gross errors of records, and make them missing values (nan).
 
-    See the docstring of the module for the method. A record without gross errors keeps its values.
-    Each record gets the attribute ``gross_errors``, the number of them by signal in JSON. Records
-    that have it are not screened again.
+    See the docstring of the module for the method. An input that holds its levels has the same
+    value before and after its gross error: then this value replaces it (`replace_held`). A record
+    without gross errors keeps its values. Each record gets the attribute ``gross_errors``, the
+    number of them by signal in JSON, and ``gross_errors_replaced`` if any were replaced. Records
+    that have the first one are not screened again.
 
     Parameters
     ----------
@@ -282,30 +309,54 @@ def screen_records(
         n_found = Counter[str]()
         for dataset in given:
             n_found.update(json.loads(dataset.attrs[SCREENED]))
-        return Screened(tuple(given), dict(n_found), tuple(missing))
+        return Screened(tuple(given), dict(n_found), tuple(missing), tuple(inputs))
     marks = find_gross_errors([record.signals for record in read], outputs, inputs)
-    screened = without_gross_errors(given, marks)
-    return Screened(screened, _count_by_signal(marks), tuple(marks))
+    screened = without_gross_errors(given, marks, inputs)
+    return Screened(screened, _count_by_signal(marks), tuple(marks), tuple(inputs))
 
 
 def without_gross_errors(
-    records: Sequence[xr.Dataset], marks: Sequence[Marks]
+    records: Sequence[xr.Dataset], marks: Sequence[Marks], inputs: Sequence[str]
 ) -> tuple[xr.Dataset, ...]:
-    """Return records in which the marked values are missing (nan)."""
+    """Return records in which the marked values are missing (nan), or replaced (`replace_held`)."""
     screened = []
     for dataset, of_record in zip(records, marks, strict=True):
         changed = {}
+        n_replaced = {}
         for name, is_wrong in of_record.items():
             if is_wrong.any():
                 variable = dataset[name]
                 values = np.where(is_wrong, np.nan, np.asarray(variable.values, dtype=np.float64))
+                if name in inputs:
+                    values = replace_held(values, is_wrong)
+                    n_replaced[name] = int(np.isfinite(values[is_wrong]).sum())
                 changed[name] = (variable.dims, values, variable.attrs)
         counts = json.dumps(_count_by_signal([of_record]))
         attributes = {SCREENED: counts}
+        if any(n_replaced.values()):
+            attributes[REPLACED] = json.dumps(n_replaced)
         if changed:
             attributes["on_missing"] = OnMissing.skip.value
         screened.append(dataset.assign(changed).assign_attrs(attributes))
     return tuple(screened)
+
+
+def replace_held(values: Array, is_wrong: NDArray[np.bool_]) -> Array:
+    """Return a signal (n,) in which wrong values are replaced by the level that it holds.
+
+    A run of wrong values, which are nan, is replaced if the values next to it are equal, and if the
+    other values with equal neighbours nearly always equal these (`MIN_HELD_FRACTION`).
+    """
+    before, at, after = values[:-2], values[1:-1], values[2:]
+    has_equal_neighbours = (before == after) & np.isfinite(at)
+    is_held = (at == before)[has_equal_neighbours]
+    if not len(is_held) or is_held.mean() < MIN_HELD_FRACTION:
+        return values
+    replaced = values.copy()
+    for begin, end in _runs(is_wrong):
+        if begin > 0 and end < len(values) and values[begin - 1] == values[end]:
+            replaced[begin:end] = values[end]
+    return replaced
 
 
 def have_gross_errors(records: Iterable[xr.Dataset]) -> bool:
@@ -731,7 +782,7 @@ class _Model:
         self.coefficients = np.zeros(0)
         self.std = 1.0  # of the residuals
         self.t_values = np.zeros(0)
-        self._covariance = np.zeros((0, 0))  # (p, p) of the coefficients
+        self._covariance: Array = np.zeros((0, 0))  # (p, p) of the coefficients
         self._input_weights: dict[str, Array] = {}  # (n_input_lags,) of the inputs asked for
 
     @property
@@ -871,7 +922,7 @@ class _Model:
         self.coefficients = inverse @ (x @ y)
         self.std = max(std_of_residuals(y - self.coefficients @ x), MIN_STD)
         self.t_values = self.coefficients / (self.std * np.sqrt(np.diag(inverse)))
-        self._covariance = self.std**2 * inverse
+        self._covariance = np.asarray(self.std**2 * inverse)
         self._input_weights = {}
         return True
 

@@ -884,7 +884,7 @@ class Identification(Exclusive):
     n_forgotten : int
         Number of samples that were forgotten when the lags changed (`change_lags`).
     n_gross_errors : dict
-        Number of gross errors of each signal in whole records, which were taken as missing
+        Number of gross errors of each signal in whole records, which were not learned
         (`sysid.screen_records`); signals without any are left out.
     n_mended : dict
         Number of values of each signal but the target that were replaced.
@@ -1029,7 +1029,7 @@ class Identification(Exclusive):
             "samples of bursts learned and forgotten again": self.n_undone,
         }
         for name, number in self.n_gross_errors.items():
-            counts[f"gross errors of {name} in the records, taken as missing"] = number
+            counts[f"gross errors of {name} in the records, not learned"] = number
         for name, number in self.n_mended.items():
             counts[f"values of {name} that were replaced"] = number
         warnings += [f"{words}: {number}" for words, number in counts.items() if number]

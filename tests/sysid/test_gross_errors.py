@@ -131,6 +131,33 @@ def test_gross_errors_of_an_input_that_no_lag_is_clear_about_are_found_together(
     assert found_in(record_of(u, y)) == [[], SPIKES.tolist()]
 
 
+def test_gross_errors_of_an_input_that_holds_its_levels_are_replaced():
+    u = levels(n_held=50)
+    spoiled = u.copy()
+    spoiled[SPIKES] += SPIKE_STDS * u.std()
+    screened = screen_records(record_of(spoiled, simulate_slowly(u)), ["y"], ["u"])
+    expected = u.copy()
+    last_of_a_level = 249
+    assert last_of_a_level in SPIKES
+    expected[last_of_a_level] = np.nan
+    np.testing.assert_array_equal(screened.records[0]["u"], expected)
+    assert screened.n_found == {"u": len(SPIKES)}
+    assert f"{len(SPIKES) - 1} replaced by the level that the input holds" in screened.describe()
+    again = screen_records(screened.records[0], ["y"], ["u"])
+    assert again.describe() == screened.describe()
+
+
+def test_gross_errors_of_an_input_that_holds_no_level_are_missing():
+    """Half of the values between equal ones differ from them."""
+    u = np.random.default_rng(1).choice([-1.0, 1.0], N_SAMPLES)
+    y = simulate(u)
+    wrong = [57, 300, 640]
+    u[wrong] += 30.0
+    screened = screen_records(record_of(u, y), ["y"], ["u"])
+    assert np.flatnonzero(~np.isfinite(screened.records[0]["u"])).tolist() == wrong
+    assert "3 measured values are taken as missing" in screened.describe()
+
+
 def test_real_spikes_of_an_input_that_no_lag_is_clear_about_are_kept():
     u = levels(n_held=50)
     u[SPIKES] += SPIKE_STDS * u.std()
