@@ -72,12 +72,13 @@ MAX_SIMULATED_SAMPLES = 10_000
 
 #: The model is scored with the lags of the best linear model with at most these numbers of lags,
 #: and of the best of all. If the record is nonlinear, the order of the linear models says little:
-#: then it is also scored with the lags of the best linear models whose number of lags of the output
-#: is in each range between these limits, and of those whose number of lags of the inputs is.
+#: then it is also scored with those of the best linear models that have the squares of the lags,
+#: too, and with the lags of the best linear models whose number of lags of the output is in each
+#: range between these limits, and of those whose number of lags of the inputs is.
 SCORED_ORDER_LIMITS = (2, 4, 6)
 
 #: A record counts as nonlinear if the smallest error of the linear models is this many times that
-#: of the model.
+#: of the model, or of a linear model with the squares of the lags.
 MIN_LINEAR_ERROR_RATIO = 1.1
 
 #: Errors whose ratio is at most this count as equal: then the fewest lags are taken.
@@ -269,8 +270,11 @@ class _LinearCandidates(NamedTuple):
 
     numbers: list[LagNumbers]
     shifts: dict[str, int]  # number of lags of each input that are left out
+    n_features: int  # of all candidates together
     columns: list[list[int]]  # features of each candidate among all of them
     errors: HeldOutErrors
+    #: returns the same with the squares of all features, which follow them in the same order
+    make_errors_with_squares: Callable[[], HeldOutErrors]
     #: larger errors count as errors of this magnitude [unit of the target]
     largest: float
 
@@ -281,6 +285,22 @@ class _LinearCandidates(NamedTuple):
             error = self.errors.rmse(columns, self.largest)
             tried.append({"na": na, "nb": nb, "nk": _first_lags(nk, self.shifts), LINEAR: error})
         return sorted(tried, key=lambda row: row[LINEAR])
+
+    def rank_with_squares(
+        self, tried: Sequence[dict[str, Any]]
+    ) -> tuple[list[dict[str, Any]], float]:
+        """Return the same rows in the order of linear models with the squares of the lags, too.
+
+        Also return the smallest RMSE of these models.
+        """
+        errors = self.make_errors_with_squares()
+        rmse = {}
+        for (na, nb, nk), columns in zip(self.numbers, self.columns, strict=True):
+            squares = [self.n_features + column for column in columns]
+            key = na, nb, str(_first_lags(nk, self.shifts))
+            rmse[key] = errors.rmse([*columns, *squares], self.largest)
+        ranked = sorted(tried, key=lambda row: rmse[row["na"], row["nb"], str(row["nk"])])
+        return ranked, min(rmse.values())
 
 
 def _linear_candidates(
@@ -311,15 +331,26 @@ def _linear_candidates(
     )
     errors = _held_out_errors(narx, several)
     largest = inf
+    is_left_out = None
     if have_gross_errors(several):
         residuals = errors.residuals(range(narx.n_features))
         largest = largest_counted(residuals)
-        errors.leave_out(np.abs(residuals) > largest)
+        is_left_out = np.abs(residuals) > largest
+        errors.leave_out(is_left_out)
+
+    def make_errors_with_squares() -> HeldOutErrors:
+        errors_with_squares = _held_out_errors(narx, several, with_squares=True)
+        if is_left_out is not None:
+            errors_with_squares.leave_out(is_left_out)
+        return errors_with_squares
+
     columns = [
         _columns_of(na, nb, nk, max_na=max_na, max_input_lag=max_input_lag, n_inputs=len(inputs))
         for na, nb, nk in candidates
     ]
-    return _LinearCandidates(candidates, shifts, columns, errors, largest)
+    return _LinearCandidates(
+        candidates, shifts, narx.n_features, columns, errors, make_errors_with_squares, largest
+    )
 
 
 def best_arx(
@@ -439,12 +470,21 @@ def rank_equal_lags(
     return sorted(candidates, key=lambda candidate: candidate.held_out_rmse)
 
 
-def _held_out_errors(narx: Narx, records: Sequence[xr.Dataset]) -> HeldOutErrors:
-    """Return the held-out errors of linear models whose features are among those of `narx`."""
+def _held_out_errors(
+    narx: Narx, records: Sequence[xr.Dataset], *, with_squares: bool = False
+) -> HeldOutErrors:
+    """Return the held-out errors of linear models whose features are among those of `narx`.
+
+    With squares, those of the features without their mean follow.
+    """
     rows = narx.dataset(records)
     if not np.ptp(rows["target"].values) > 0:
         raise UserError(f"{narx.target!r} is constant: there is nothing to learn")
-    return HeldOutErrors(rows["regressor"].values, rows["target"].values, N_FOLDS)
+    features = rows["regressor"].values
+    if with_squares:
+        centred = features - features.mean(axis=0)
+        features = np.concatenate([features, centred**2], axis=1)
+    return HeldOutErrors(features, rows["target"].values, N_FOLDS)
 
 
 def _moving(inputs: Sequence[str], records: Sequence[xr.Dataset]) -> list[str]:
@@ -481,13 +521,14 @@ def choose_lags(
     - the model beside a linear part with a long memory.
 
     Among errors that differ by less than 1 %, or are as small as rounding errors, the first of
-    these estimators and the fewest lags win. Where the model is better than all linear models by
-    10 %, these are a poor guide to its lags: then the best candidates with 1 to 2, 3 to 4, 5 to 6
-    and more lags of the output compete, too, and those with so many lags of the inputs. A model is
-    scored with the variance of its kernel, and with parts of it (`VARIANCE_FACTORS`). If it wins
-    without a linear part, it then competes with variants of itself: longer length scales a priori,
-    a constant mean. The linear models and the variants take part only if the settings name no
-    kernel, no mean and no kind of linear part. An input that never moves gets no lags.
+    these estimators and the fewest lags win. Where the model, or a linear model with the squares of
+    the lags, is better than all linear models by 10 %, these are a poor guide to the lags. Then
+    further candidates compete: the best ones with the squares, those with 1 to 2, 3 to 4, 5 to 6
+    and more lags of the output, and those with so many lags of the inputs. A model is scored with
+    the variance of its kernel, and with parts of it (`VARIANCE_FACTORS`). If it wins without a
+    linear part, it then competes with variants of itself: longer length scales a priori, a constant
+    mean. The linear models and the variants take part only if the settings name no kernel, no mean
+    and no kind of linear part. An input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,
@@ -693,7 +734,7 @@ def _choose_one_step_ahead(
         linear, tried = _cut_alike(linear, tried, make_narx, records, settings, starts)
     notes += _note_largest(linear.largest)
     chosen, narx, settings = _choose_by_all_estimators(
-        tried, make_narx, records, settings, notes, starts, linear.largest
+        linear, tried, make_narx, records, settings, notes, starts
     )
     return chosen, tried, narx, settings
 
@@ -736,26 +777,44 @@ def _note_largest(largest: float) -> list[str]:
 
 
 def _choose_by_all_estimators(
+    linear: _LinearCandidates,
     tried: list[dict[str, Any]],
     make_narx: Callable[[int, int, FirstLags], Narx],
     records: Sequence[xr.Dataset],
     settings: Settings,
     notes: list[str],
     starts: FoldStarts,
-    largest: float,
 ) -> tuple[dict[str, Any], Narx, Settings]:
     """Return the best candidate by the errors of all estimators, and what `choose_lags` needs."""
+    largest = linear.largest
     scored = _best_by_order(tried)
-    further = [row for row in _best_of_ranges(tried) if row not in scored]
+    ranked_with_squares, error_with_squares = linear.rank_with_squares(tried)
+    further: list[dict[str, Any]] = []
+    for row in [*_best_by_order(ranked_with_squares), *_best_of_ranges(tried)]:
+        if row not in [*scored, *further]:
+            further.append(row)
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
     for row in [*scored, *further]:
         narx = make_narx(row["na"], row["nb"], row["nk"])
         entrants[id(row)] = _entrants(narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
-    best_linear = tried[0][LINEAR]
+
+    def is_nonlinear(smallest: float) -> bool:
+        lines = [tried[0][LINEAR], *(_complete_error(row, LONG_LINEAR) for row in scored)]
+        return MIN_LINEAR_ERROR_RATIO * min(smallest, error_with_squares) < min(lines)
+
     smallest = _score_each(
-        names, scored, further, entrants, records, starts, best_linear, largest, is_open=is_open
+        names,
+        scored,
+        further,
+        entrants,
+        records,
+        starts,
+        largest,
+        is_nonlinear,
+        smallest=tried[0][LINEAR] if is_open else inf,
+        is_open=is_open,
     )
     if smallest == inf:  # the time was up before any error was known
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
@@ -799,19 +858,18 @@ def _score_each(
     entrants: dict[int, dict[str, tuple[Narx, Settings]]],
     records: Sequence[xr.Dataset],
     starts: FoldStarts,
-    best_linear: float,
     largest: float,
+    is_nonlinear: Callable[[float], bool],
     *,
+    smallest: float,
     is_open: bool,
 ) -> float:
     """Add the errors of the estimators to the candidates, and return the smallest error.
 
     An error that can no longer come near the smallest one stays incomplete. Nothing more is scored
-    once the time of the search is up. The further candidates are appended to the scored ones if
-    the record is nonlinear; `best_linear` is the error of the best linear model without a long
-    memory.
+    once the time of the search is up. The further candidates are scored, too, and appended to the
+    scored ones, if the smallest error after the models says that the record is nonlinear.
     """
-    smallest = best_linear if is_open else inf
     n_scored = [len(_worth_scoring(name, names, scored)) for name in names if name != LINEAR]
     steps = Steps(sum(n_scored))
 
@@ -831,17 +889,11 @@ def _score_each(
         if name == LINEAR:
             continue  # `rank_lags` has scored it
         score(name, _worth_scoring(name, names, scored))
-        if name == MODEL and _is_nonlinear(smallest, scored, best_linear):
+        if name == MODEL and is_nonlinear(smallest):
             steps.n_planned += len(further)
             score(name, further)
             scored += further
     return smallest
-
-
-def _is_nonlinear(error: float, scored: Sequence[dict[str, Any]], best_linear: float) -> bool:
-    """Return whether this error of a model is clearly below those of all linear models."""
-    linear = min([best_linear, *(_complete_error(row, LONG_LINEAR) for row in scored)])
-    return MIN_LINEAR_ERROR_RATIO * error < linear
 
 
 def _choose_by_linear_models(

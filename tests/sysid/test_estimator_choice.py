@@ -15,6 +15,7 @@ from sysid import (
     Matern52,
     MaximumAPosteriori,
     Narx,
+    OnMissing,
     Settings,
     SquaredExponential,
     choose_lags,
@@ -182,6 +183,40 @@ def test_a_lag_that_no_linear_model_sees_is_found_where_the_record_is_nonlinear(
     row = chosen_row(choice)
     assert row[row["estimator"]] < 0.03
     assert row["linear"] > 0.2
+
+
+@pytest.mark.parametrize("effect", [np.square, np.abs])
+def test_the_lag_of_an_even_effect_is_found_by_linear_models_with_squares(effect):
+    """No linear model is better than chance; one lag too early hides the effect from all models."""
+    random = np.random.default_rng(0)
+    u = random.uniform(-2, 2, 400)
+    y = np.zeros(400)
+    for k in range(9, 400):
+        y[k] = 0.8 * y[k - 1] + effect(u[k - 9]) + 0.02 * random.normal()
+    record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(400.0)})
+    choice = choose_lags(record, "y", ["u"], settings=SETTINGS)
+    assert 9 in choice.narx.lags["u"]
+    row = chosen_row(choice)
+    assert 10 * row[row["estimator"]] < row["linear"]
+
+
+def test_squares_rank_as_least_squares_with_these_features():
+    candidates = lag_choice._linear_candidates(
+        [CURVE], "y", {"u": 0}, max_order=2, on_missing=OnMissing.error
+    )
+    ranked, smallest = candidates.rank_with_squares(candidates.ranked())
+    errors = []
+    for row in ranked:
+        lags = range(row["nk"], row["nk"] + row["nb"])
+        rows = Narx({"y": row["na"]}, {"u": lags}, "y", predict="value").dataset(CURVE)
+        longest = Narx({"y": 2}, {"u": range(3)}, "y").max_lag  # all candidates share their rows
+        rows = rows.isel(sample=slice(longest - int(rows["time"][0]), None))
+        x = rows["regressor"].values
+        with_squares = np.hstack([x, x**2])
+        rows = rows.assign(regressor=(("sample", "feature_or_square"), with_squares))
+        errors.append(least_squares_error(rows))
+    assert errors == sorted(errors)
+    assert smallest == pytest.approx(errors[0])
 
 
 def test_further_lags_are_not_scored_where_the_record_is_linear():
