@@ -24,8 +24,8 @@ from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.block_learning import (
+    LEARNED_MENDED,
     LEARNED_OUTLIER,
-    LEFT_AT_JUMP,
     LEFT_AT_SUSPECT,
     OUTLIER_OPENS_GATE,
     PLANT_MAY_HAVE_JUMPED,
@@ -701,8 +701,6 @@ class Learner:
         self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
         if outliers.suspect is not None:
             self._max_piece_rows = MIN_PIECE_ROWS
-        if outcome.reason == LEFT_AT_JUMP and row == begin:
-            return self._learn_until_outlier(row, row + 1, record, is_held_back=True)
         if outcome.reason == OUTLIER_OPENS_GATE:
             last = slice(row - 1, row)
             if outliers.opening is None:
@@ -731,7 +729,8 @@ class Learner:
         watched = record[piece].copy()
         learned_later = self.outliers.learned_later(piece)
         watched["accepted"][learned_later > 0] = False
-        watched["outlier"][learned_later == LEARNED_OUTLIER] = True
+        was_outlier = (learned_later == LEARNED_OUTLIER) | (learned_later == LEARNED_MENDED)
+        watched["outlier"][was_outlier] = True
         self._observe(piece, watched)
         if was_held_back:
             piece = slice(piece.start - 1, piece.stop)

@@ -17,11 +17,12 @@ from numpy.typing import ArrayLike
 from sysid.arrays import matrix, vector
 from sysid.gp import block_learning, outlier_decisions
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.block_learning import Block, Jumps
+from sysid.gp.block_learning import Block, Explained, Jumps
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.mean import constant_of
 from sysid.gp.online import OnlineGP
 from sysid.gp.outlier_decisions import (
+    Causes,
     Features,
     Lags,
     MendedBlock,
@@ -30,12 +31,11 @@ from sysid.gp.outlier_decisions import (
     Rows,
     begin_comparison,
     begin_opening,
+    best_explanation,
     density_cost,
     finish_comparison,
     forget_errors,
-    is_close,
     is_closer,
-    is_refuted,
     mend_rows,
     replace_lags,
     replace_target,
@@ -46,10 +46,6 @@ from sysid.gp.outlier_decisions import (
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
-
-#: Blame another signal only if replacing its value raises twice the log density of the suspect and
-#: of the next sample by more than this.
-MIN_BLAME_GAIN = 2.0
 
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
@@ -174,11 +170,13 @@ class MendedRows:
             columns[self.positions[name], lag, : len(found)] = found
         previous = -1 if self._previous is None else self._previous
         target = self.positions[self.target]
+        others = np.zeros((len(self.newest), 2), dtype=np.int64)
         newest = np.full((len(self.newest), 2), -1)
-        for i, name in enumerate(self.newest):
+        for i, (name, column) in enumerate(self.newest.items()):
+            others[i] = self.positions[name], self._features[column][1]
             found = self.columns_of_newest(name)
             newest[i, : len(found)] = found
-        return Lags(columns, target, previous, self._is_change, self._max_lag, newest)
+        return Lags(columns, target, previous, self._is_change, self._max_lag, others, newest)
 
     def columns_of_newest(self, name: str) -> list[int]:
         """Return all columns of the newest value of a signal: two if it is in the linear part."""
@@ -330,18 +328,21 @@ class MendedRows:
         replace_target(self.lags, self.measured_rows, block, row, mean)
         self.take_block(block)
 
-    def compiled_block(self) -> MendedBlock:
-        """Return the rows and the errors in the form that the compiled functions take."""
+    def compiled_block(self, n_more: int = 0) -> MendedBlock:
+        """Return the rows and the errors in the form that the compiled functions take.
+
+        There is room for n more errors of other signals than the target.
+        """
         if self.x is self._measured[0]:
             self.x = self.x.copy()
             self.y = self.y.copy()
-        cells, errors = self.cells_of(self.errors, self.n_free_cells)
+        cells, errors = self.cells_of(self.errors, self.n_free_cells + n_more)
         numbers = np.array([len(self.errors), 0])
         return MendedBlock(numbers, cells, errors, np.array(self.learned), self.x, self.y)
 
     @property
     def n_free_cells(self) -> int:
-        """Number of errors that compiled functions may add until they drop old ones."""
+        """Number of errors of the target that functions may add until they drop old ones."""
         return self._max_lag + 4
 
     def take_block(self, block: MendedBlock) -> None:
@@ -722,7 +723,7 @@ class OutlierHandling:
     def block_may_decide(self, row: int) -> bool:
         """Return whether `learn_in_block` can go on at a row of the block.
 
-        It takes a suspect that is an outlier of this block, and no other one. It is not called
+        The sample before a suspect must be in this block, too. `learn_in_block` is not called
         before there is anything to decide about, so that it is compiled only if it is needed.
         """
         mended = self.mended
@@ -731,7 +732,8 @@ class OutlierHandling:
         suspect = self.suspect
         if suspect is None:
             return self._has_held_back or bool(len(self._jumps.rows))
-        return row > 0 and suspect.was_outlier and (mended.target, row - 1) in mended.errors
+        is_replaced = (mended.target, row - 1) in mended.errors
+        return self.has_constant_mean and row > 1 and is_replaced == suspect.was_outlier
 
     def learn_in_block(self, model: Model, begin: int, end: int, record: np.ndarray) -> Outcome:
         """Predict and learn the rows from `begin` to `end`, as far as compiled code decides.
@@ -745,14 +747,20 @@ class OutlierHandling:
         if opening is not None and opening.is_over:
             numbers[block_learning.ROW_AFTER_OPENING] = opening.next_row - 1
         numbers[block_learning.IS_UNDECIDED] = opening is not None and not opening.is_over
-        numbers[block_learning.IS_HELD_BACK] = self.suspect is not None
+        if self.suspect is not None:
+            numbers[block_learning.IS_HELD_BACK] = 1
+            numbers[block_learning.WAS_OUTLIER] = self.suspect.was_outlier
         self.suspect = None
         features = self._compiled_features
         if not features.has_constant_mean:
             _compute_prior_means(model, block)
         opening_state = self._opening_state()
-        reason = model.gp.learn_block(features, mended.lags, block, opening_state, self._next_row)
+        reason = model.gp.learn_block(features, mended.lags, block, opening_state)
         mended.take_block(block.mended)
+        for name, position in mended.positions.items():
+            if block.n_mended[position]:
+                n_before = self.n_mended.get(name, 0)
+                self.n_mended[name] = n_before + int(block.n_mended[position])
         row = int(numbers[block_learning.ROW])
         if opening is not None and opening.is_over and opening.next_row - 1 <= row:
             self.end_opening()
@@ -760,7 +768,8 @@ class OutlierHandling:
             self.opening = Opening(mended, model, model.gp, opening_state)
             self._free_opening_state = None
         if numbers[block_learning.IS_HELD_BACK]:
-            self.suspect = self._suspect_before(row, record)
+            was_outlier = bool(numbers[block_learning.WAS_OUTLIER])
+            self.suspect = self._suspect_at(row - 1, was_outlier, record[row - 1 : row])
         return Outcome(row, reason, int(numbers[block_learning.N_CLIPPED_AHEAD]))
 
     def _new_block(self, begin: int, end: int, record: np.ndarray) -> Block:
@@ -770,36 +779,53 @@ class OutlierHandling:
         numbers[block_learning.ROW] = begin
         numbers[block_learning.END] = end
         numbers[block_learning.ROW_AFTER_OPENING] = block_learning.NO_OPENING
+        block = mended.compiled_block(len(self._jumps.rows))
+        n_features = len(self._features)
+        n_coordinates = self._next_row.points.shape[1]
+        n_others = len(mended.newest)
         return Block(
             numbers=numbers,
             rows=mended.measured_rows,
-            mended=mended.compiled_block(),
+            mended=block,
             jumps=self._jumps,
             prior_mean=np.zeros(len(mended.y)),
             record=record,
             learned_later=self._learned_later,
-            point=np.empty((1, self._next_row.points.shape[1])),
-            before=np.empty(len(self._features)),
+            n_mended=np.zeros(len(mended.positions), dtype=np.int64),
+            point=np.empty((1, n_coordinates)),
+            before=np.empty(n_features),
+            causes=new_causes(n_others),
+            explained=Explained(
+                cells=np.empty(block.cells.shape, dtype=np.int64),
+                errors=np.empty(len(block.errors)),
+                regressors=np.empty((1, n_features)),
+                points=np.empty((1, n_coordinates)),
+                mean=np.empty(1),
+                variance=np.empty(1),
+                next_mean=np.empty(n_others + 2),
+                next_latent=np.empty(n_others + 2),
+                next_errors=np.empty(n_others + 2),
+                next_variances=np.empty(n_others + 2),
+                costs=np.empty(n_others + 2),
+            ),
         )
 
     def _opening_state(self) -> OpeningState:
         """Return the state for the next opening, which must have room for its errors."""
         mended = self.mended
-        n_cells = len(mended.errors) + 2 * mended.n_free_cells
+        n_cells = len(mended.errors) + len(self._jumps.rows) + 2 * mended.n_free_cells
         state = self._free_opening_state
         if state is None or len(state.errors) < n_cells:
             n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
             self._free_opening_state = state = new_opening_state(n_cells, *n_features)
         return state
 
-    def _suspect_before(self, row: int, record: np.ndarray) -> Suspect:
-        """Return the outlier before a row, about which nothing is decided, as a suspect."""
+    def _suspect_at(self, row: int, was_outlier: bool, report: np.ndarray) -> Suspect:
+        """Return the suspect at a row of the block, whose report (1,) is given."""
         mended = self.mended
-        suspect = row - 1
-        regressor = mended.x[suspect:row].copy()
-        target = mended.y[suspect:row].copy()
-        before = self._regressor_before(suspect)
-        return Suspect(regressor, target, before, True, record[suspect:row].copy())
+        regressor = mended.x[row : row + 1].copy()
+        target = mended.y[row : row + 1].copy()
+        return Suspect(regressor, target, self._regressor_before(row), was_outlier, report.copy())
 
     def _regressor_before(self, row: int) -> np.ndarray | None:
         """Return the regressor (n_features,) one sample before a row, if there is one."""
@@ -1006,26 +1032,17 @@ class OutlierHandling:
         targets, prediction = self._predict_row(model, row, explanations)
         errors = targets - prediction.mean
         variances = prediction.variance + model.gp.noise_variance
-        costs = density_costs(errors, variances)
-        # A cause counts only if it explains both samples clearly better than "nothing was wrong",
-        # and far better than a model that is wrong here.
-        for i, cause in enumerate(causes.values()):
-            next_square = float(errors[i] ** 2 + variances[i])
-            is_explained = not suspect.was_outlier or (
-                is_close(cause.expected_square, cause.measured_error)
-                and is_close(next_square, cause.measured_error)
-            )
-            if is_explained and costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
-                costs[i] -= cause.gain
-            else:
-                costs[i] = np.inf
+        target_error = mended.errors[target_cell] if suspect.was_outlier else 0.0
         wrong = len(causes)
-        next_pairs = zip(errors[wrong:].tolist(), variances[wrong:].tolist(), strict=True)
-        if suspect.was_outlier and not is_refuted(
-            mended.errors[target_cell], *(number for pair in next_pairs for number in pair)
-        ):
-            costs[wrong] = np.inf
-        best = int(np.argmin(costs))
+        best = best_explanation(
+            wrong,
+            _compiled_causes(list(causes.values())),
+            suspect.was_outlier,
+            target_error,
+            errors,
+            variances,
+            np.empty(wrong + 2),
+        )
         if suspect.was_outlier and best == wrong:
             return True, None, None
         mended.set_errors(row, explanations[best])
@@ -1205,9 +1222,32 @@ def new_opening_state(n_cells: int, n_features: int, n_coordinates: int) -> Open
     )
 
 
+def new_causes(n: int) -> Causes:
+    """Return room for n causes."""
+    return Causes(
+        cells=np.zeros((n, 2), dtype=np.int64),
+        columns=np.zeros((n, 2), dtype=np.int64),
+        errors=np.zeros(n),
+        gains=np.zeros(n),
+        measured_errors=np.zeros(n),
+        expected_squares=np.zeros(n),
+    )
+
+
+def _compiled_causes(causes: list[Cause]) -> Causes:
+    """Return what `best_explanation` needs to know about causes."""
+    compiled = new_causes(len(causes))
+    for i, cause in enumerate(causes):
+        compiled.gains[i] = cause.gain
+        compiled.measured_errors[i] = cause.measured_error
+        compiled.expected_squares[i] = cause.expected_square
+    return compiled
+
+
 def _compute_prior_means(model: Model, block: Block) -> None:
     """Compute the prior means of the rows that `learn_block` learns, and of those at jumps."""
-    rows = slice(block.numbers[block_learning.ROW], block.numbers[block_learning.END])
+    numbers = block.numbers
+    rows = slice(numbers[block_learning.ROW], numbers[block_learning.END])
     block.prior_mean[rows] = model.prior_mean(block.mended.regressors[rows])
     jumps = block.jumps
     is_reached = (rows.start <= jumps.rows) & (jumps.rows < rows.stop)

@@ -26,15 +26,17 @@ from sysid.gp.outlier_decisions import (
     IS_OVER,
     N_REJECTED,
     NEXT_ROW,
+    Causes,
     MendedBlock,
     Rows,
     begin_opening,
+    best_explanation,
+    density_cost,
     is_beyond_gate,
     is_closer,
     look_ahead,
     mend_rows,
     output_of,
-    refutes,
     replace_lags,
     replace_target,
     take_predictions,
@@ -46,11 +48,10 @@ from sysid.gp.outlier_decisions import (
     ROWS_ARE_DONE,  # there is no row left; the last one may be held back
     GP_HAS_WORK,  # the factors or the scale must be updated, or old samples forgotten
     ROW_IS_REFUSED,  # `learn` cannot learn the next row
-    LEFT_AT_JUMP,  # the next row must be held back: another signal jumps, and may be wrong there
     LEFT_AT_SUSPECT,  # the decision about the last row, which is held back, is left to the caller
     OUTLIER_OPENS_GATE,  # the last row is the outlier at which the gate opens
     PLANT_MAY_HAVE_JUMPED,  # the last row is to be learned, but may be part of a burst
-) = range(7)
+) = range(6)
 
 
 # Positions in `Block.numbers`.
@@ -58,21 +59,25 @@ from sysid.gp.outlier_decisions import (
     ROW,
     END,
     IS_HELD_BACK,
+    WAS_OUTLIER,
+    N_CAUSES,
     NEXT_JUMP,
     ROW_AFTER_OPENING,
     IS_UNDECIDED,
     MUST_FORGET,
     N_CLIPPED,
     N_CLIPPED_AHEAD,
-) = range(9)
+) = range(11)
 
 
-N_BLOCK_NUMBERS = 9
+N_BLOCK_NUMBERS = 11
 
 
-# Values of `Block.learned_later`.
+# Values of `Block.learned_later`: the row was held back at a jump; it was an outlier, and the
+# plant has jumped; it was an outlier because another signal was wrong.
 LEARNED_AT_JUMP = 1
 LEARNED_OUTLIER = 2
+LEARNED_MENDED = 3
 
 
 #: value of `Block.numbers[ROW_AFTER_OPENING]` without an opening
@@ -94,26 +99,45 @@ class Jumps(NamedTuple):
     prior_mean: np.ndarray  # (k,) of the row with this value, unless the mean is a constant
 
 
+class Explained(NamedTuple):
+    """The row after a sample that is held back, under each explanation of it; k of `Causes`."""
+
+    cells: np.ndarray  # (c, 2) errors of replaced measurements under one explanation
+    errors: np.ndarray  # (c,)
+    regressors: np.ndarray  # (1, p) of one explanation
+    points: np.ndarray  # (1, q)
+    mean: np.ndarray  # (1,)
+    variance: np.ndarray  # (1,)
+    next_mean: np.ndarray  # (k + 2,) predictions of the row
+    next_latent: np.ndarray  # (k + 2,) their latent variances
+    next_errors: np.ndarray  # (k + 2,) their errors
+    next_variances: np.ndarray  # (k + 2,) variances of the errors, with noise
+    costs: np.ndarray  # (k + 2,)
+
+
 class Block(NamedTuple):
     """Rows that `learn_block` learns; the arrays change in place."""
 
     #: (N_BLOCK_NUMBERS,) ROW: row that comes next; END: row at which the loop ends; IS_HELD_BACK:
-    #: whether the row before it is an outlier about which nothing is decided; NEXT_JUMP: position
-    #: in `jumps`; ROW_AFTER_OPENING: row that decides about the opening of the gate, if the plant
-    #: has changed (`NO_OPENING` without one); IS_UNDECIDED: whether an opening is not decided;
-    #: MUST_FORGET: whether samples must be forgotten before the next one is learned; N_CLIPPED,
-    #: N_CLIPPED_AHEAD: variances that were clipped at 0, in decisions and by `look_ahead`
+    #: whether the row before it is held back; WAS_OUTLIER: whether that was an outlier; N_CAUSES:
+    #: number of `causes` of it; NEXT_JUMP: position in `jumps`; ROW_AFTER_OPENING: row that decides
+    #: about the opening of the gate, if the plant has changed (`NO_OPENING` without one);
+    #: IS_UNDECIDED: whether an opening is not decided; MUST_FORGET: whether samples must be
+    #: forgotten before the next one is learned; N_CLIPPED, N_CLIPPED_AHEAD: variances that were
+    #: clipped at 0, in decisions and by `look_ahead`
     numbers: np.ndarray
     rows: Rows  # as they were measured
     mended: MendedBlock
     jumps: Jumps
     prior_mean: np.ndarray  # (n,) prior mean at the mended rows, if it is not a constant
     record: np.ndarray  # (n,) rows of `RECORD_DTYPE`
-    #: (n,) LEARNED_AT_JUMP, LEARNED_OUTLIER: rows that would be learned only when the next one is
-    #: known
+    #: (n,) rows that would be learned only when the next one is known: values above; 0: the others
     learned_later: np.ndarray
+    n_mended: np.ndarray  # (n_signals,) number of replaced values of each signal but the target
     point: np.ndarray  # (1, q) scratch: coordinates of a row
     before: np.ndarray  # (p,) scratch: the regressor before a row
+    causes: Causes  # scratch
+    explained: Explained  # scratch
 
 
 @internal
@@ -158,11 +182,28 @@ def _extend_range(lags, mended, row):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _replace_newest(regressors, i, columns, value):  # type: ignore[no-untyped-def]
-    """Replace the newest value of a signal, which is in these columns, in regressor i."""
+def _replace_newest(regressor, columns, value, out):  # type: ignore[no-untyped-def]
+    """Write a regressor (p,) with another value in these columns, a signal's newest value."""
+    for d in range(out.size):
+        out[d] = regressor[d]
     for column in columns:
         if column >= 0:
-            regressors[i, column] = value
+            out[column] = value
+
+
+@internal
+def _predict_one(rules, state, features, prior_mean, scratch):  # type: ignore[no-untyped-def]
+    """Predict the regressor in `Explained`, and return whether its variance was clipped at 0."""
+    to_points(features, scratch.regressors, 1, scratch.points)
+    n_clipped = predict(rules, state, scratch.points, scratch.mean, scratch.variance)
+    scratch.mean[0] += prior_mean
+    return n_clipped
+
+
+@internal
+def _is_within_gate(rules, state, error, variance):  # type: ignore[no-untyped-def]
+    scale = state.errors[ERROR_SCALE]
+    return not is_beyond_gate(rules.gate, rules.noise_variance, scale, error, variance)
 
 
 @internal
@@ -182,7 +223,7 @@ def _rows_tell_jumps(lags, block):  # type: ignore[no-untyped-def]
 
 @internal
 def _jump_may_be_wrong(  # type: ignore[no-untyped-def]
-    rules, state, features, lags, block, next_row, row
+    rules, state, features, lags, block, row
 ):
     """Return whether a value that jumps at a row may be wrong, so that the row is held back.
 
@@ -192,22 +233,19 @@ def _jump_may_be_wrong(  # type: ignore[no-untyped-def]
         return True
     jumps = block.jumps
     mended = block.mended
-    noise_variance = rules.noise_variance
+    scratch = block.explained
     for j in range(block.numbers[NEXT_JUMP], jumps.rows.size):
         if jumps.rows[j] > row:
             break
         if jumps.columns[j, 0] < 0:
             continue
-        for d in range(mended.regressors.shape[1]):
-            next_row.regressors[0, d] = mended.regressors[row, d]
-        _replace_newest(next_row.regressors, 0, jumps.columns[j], jumps.values_before[j])
-        to_points(features, next_row.regressors, 1, next_row.points)
-        predict(rules, state, next_row.points[:1], next_row.mean, next_row.variance)
-        error = mended.targets[row] - (
-            next_row.mean[0] + _prior_mean(features, jumps.prior_mean[j])
+        _replace_newest(
+            mended.regressors[row], jumps.columns[j], jumps.values_before[j], scratch.regressors[0]
         )
-        scale = state.errors[ERROR_SCALE]
-        if not is_beyond_gate(rules.gate, noise_variance, scale, error, next_row.variance[0]):
+        prior_mean = _prior_mean(features, jumps.prior_mean[j])
+        _predict_one(rules, state, features, prior_mean, scratch)
+        error = mended.targets[row] - scratch.mean[0]
+        if _is_within_gate(rules, state, error, scratch.variance[0]):
             return True
     return False
 
@@ -227,159 +265,291 @@ def _is_jump(block, row):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _another_signal_may_be_wrong(  # type: ignore[no-untyped-def]
-    rules, state, features, lags, block, next_row, suspect
-):
-    """Return whether a wrong value of another signal would explain an outlier.
+def _find_causes(rules, state, features, lags, block, suspect):  # type: ignore[no-untyped-def]
+    """Find the wrong values of other signals that would explain a suspect; return their number.
 
-    See `sysid.outliers.OutlierHandling._find_causes`, which computes what it explains.
+    See `sysid.outliers.OutlierHandling._find_causes`.
     """
     rows = block.rows
     mended = block.mended
+    causes = block.causes
+    scratch = block.explained
+    n_causes = 0
     if not rows.follows[suspect]:
-        return False
+        return n_causes
     n = mended.numbers[N_REJECTED]
     replace_lags(lags, rows, suspect - 1, mended.cells, mended.errors, n, block.before)
-    n_clipped = 0
+    noise_variance = rules.noise_variance
+    x = mended.regressors[suspect]
+    target = mended.targets[suspect]
     for s in range(lags.newest.shape[0]):
         column = lags.newest[s, 0]
+        value = x[column]
         before = block.before[column]
         after = mended.regressors[suspect + 1, column]
-        if not _is_closer(after, before, mended.regressors[suspect, column]):
+        if not _is_closer(after, before, value):
             continue
-        for d in range(mended.regressors.shape[1]):
-            next_row.regressors[0, d] = mended.regressors[suspect, d]
-            next_row.regressors[1, d] = mended.regressors[suspect, d]
-        _replace_newest(next_row.regressors, 1, lags.newest[s], before)
-        to_points(features, next_row.regressors, 2, next_row.points)
-        n_clipped += predict(rules, state, next_row.points, next_row.mean, next_row.variance)
-        error = mended.targets[suspect] - (next_row.mean[1] + features.mean)
-        scale = state.errors[ERROR_SCALE]
-        if not is_beyond_gate(rules.gate, rules.noise_variance, scale, error, next_row.variance[1]):
-            return True
-    block.numbers[N_CLIPPED] += n_clipped
-    return False
+        _replace_newest(x, lags.newest[s], value, scratch.regressors[0])
+        block.numbers[N_CLIPPED] += _predict_one(rules, state, features, features.mean, scratch)
+        measured_error = target - scratch.mean[0]
+        measured_cost = density_cost(measured_error, scratch.variance[0] + noise_variance)
+        _replace_newest(x, lags.newest[s], before, scratch.regressors[0])
+        block.numbers[N_CLIPPED] += _predict_one(rules, state, features, features.mean, scratch)
+        error = target - scratch.mean[0]
+        variance = scratch.variance[0] + noise_variance
+        if not _is_within_gate(rules, state, error, scratch.variance[0]):
+            continue
+        causes.cells[n_causes, 0] = lags.others[s, 0]
+        causes.cells[n_causes, 1] = suspect - lags.others[s, 1]
+        causes.columns[n_causes, 0] = lags.newest[s, 0]
+        causes.columns[n_causes, 1] = lags.newest[s, 1]
+        causes.errors[n_causes] = value - before
+        causes.gains[n_causes] = measured_cost - density_cost(error, variance)
+        causes.measured_errors[n_causes] = measured_error
+        causes.expected_squares[n_causes] = error * error + variance
+        n_causes += 1
+    return n_causes
 
 
 @internal
-def _believe(rules, state, features, lags, block, suspect):  # type: ignore[no-untyped-def]
-    """Learn an outlier after all, and open the gate: see `OnlineGP.believe`.
+def _predict_next(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, block, n_errors, explanation
+):
+    """Predict the next row with n of the errors in `Explained` among its lags."""
+    scratch = block.explained
+    row = block.numbers[ROW]
+    target = replace_lags(
+        lags, block.rows, row, scratch.cells, scratch.errors, n_errors, scratch.regressors[0]
+    )
+    block.numbers[N_CLIPPED] += _predict_one(rules, state, features, features.mean, scratch)
+    scratch.next_mean[explanation] = scratch.mean[0]
+    scratch.next_latent[explanation] = scratch.variance[0]
+    scratch.next_errors[explanation] = target - scratch.mean[0]
+    scratch.next_variances[explanation] = scratch.variance[0] + rules.noise_variance
+
+
+@internal
+def _explain(rules, state, features, lags, block, n_causes):  # type: ignore[no-untyped-def]
+    """Return the position of the best explanation of a suspect (`best_explanation`)."""
+    mended = block.mended
+    causes = block.causes
+    scratch = block.explained
+    was_outlier = block.numbers[WAS_OUTLIER] == 1
+    n = mended.numbers[N_REJECTED]
+    n_others = n - 1 if was_outlier else n
+    for i in range(n_others):
+        scratch.cells[i, 0] = mended.cells[i, 0]
+        scratch.cells[i, 1] = mended.cells[i, 1]
+        scratch.errors[i] = mended.errors[i]
+    for i in range(n_causes):
+        scratch.cells[n_others, 0] = causes.cells[i, 0]
+        scratch.cells[n_others, 1] = causes.cells[i, 1]
+        scratch.errors[n_others] = causes.errors[i]
+        _predict_next(rules, state, features, lags, block, n_others + 1, i)
+    target_error = 0.0
+    if was_outlier:
+        scratch.cells[n_others, 0] = mended.cells[n_others, 0]
+        scratch.cells[n_others, 1] = mended.cells[n_others, 1]
+        scratch.errors[n_others] = mended.errors[n_others]
+        target_error = mended.errors[n_others]
+    _predict_next(rules, state, features, lags, block, n, n_causes)
+    _predict_next(rules, state, features, lags, block, n_others, n_causes + 1)
+    return best_explanation(
+        n_causes,
+        causes,
+        was_outlier,
+        target_error,
+        scratch.next_errors,
+        scratch.next_variances,
+        scratch.costs,
+    )
+
+
+@internal
+def _learn_suspect(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, block, suspect, opens
+):
+    """Learn a suspect after all: see `OnlineGP.believe`.
 
     Its report has the prediction from before, and the new decisions.
     """
     _extend_range(lags, block.mended, suspect)
-    state.counts[N_OUTLIERS] -= 1
     state.counts[N_SEEN] -= 1
-    state.errors[OUTLIER_LEVEL] = rules.gate_opens_after
-    row = block.record[suspect]
-    mean = row["mean"]
-    variance = row["variance"]
+    if block.numbers[WAS_OUTLIER] == 1:
+        state.counts[N_OUTLIERS] -= 1
+    if opens:
+        state.errors[OUTLIER_LEVEL] = rules.gate_opens_after
+    report = block.record[suspect]
+    mean = report["mean"]
+    variance = report["variance"]
     _learn_one(rules, state, features, block, suspect)
-    state.errors[OUTLIER_LEVEL] = rules.gate_opens_after
-    row["mean"] = mean
-    row["variance"] = variance
-    block.learned_later[suspect] = LEARNED_OUTLIER
+    if opens:
+        state.errors[OUTLIER_LEVEL] = rules.gate_opens_after
+    report["mean"] = mean
+    report["variance"] = variance
+    block.numbers[IS_HELD_BACK] = 0
 
 
 @internal
-def _decide(  # type: ignore[no-untyped-def]
-    rules, state, features, lags, block, opening, next_row
-):
-    """Decide about the outlier before the next row (`sysid.outliers.OutlierHandling.reconsider`).
+def _learn_mended(rules, state, features, lags, block, suspect, cause):  # type: ignore[no-untyped-def]
+    """Learn a suspect with the earlier value of another signal, whose newest value was wrong."""
+    causes = block.causes
+    regressor = block.mended.regressors[suspect]
+    measured = block.before
+    for d in range(regressor.size):
+        measured[d] = regressor[d]
+    for column in causes.columns[cause]:
+        if column >= 0:
+            regressor[column] -= causes.errors[cause]
+    _learn_suspect(rules, state, features, lags, block, suspect, False)
+    for d in range(regressor.size):
+        regressor[d] = measured[d]
+    block.n_mended[causes.cells[cause, 0]] += 1
+
+
+@internal
+def _refuse_suspect(rules, state, block):  # type: ignore[no-untyped-def]
+    """Let a suspect stay an outlier: its prediction stays in its place among later lags."""
+    block.numbers[IS_HELD_BACK] = 0
+    interval = rules.forget_interval
+    if interval > 0 and state.counts[N_SEEN] % interval == 0:
+        block.numbers[MUST_FORGET] = 1
+
+
+@internal
+def _mend_next_rows(lags, block, n_others, cause):  # type: ignore[no-untyped-def]
+    """Mend the rows after a suspect whose target was right; -1: no other signal was wrong, either.
+
+    `n_others` is the number of errors without that of the target.
+    """
+    causes = block.causes
+    mended = block.mended
+    n = n_others
+    if cause >= 0:
+        mended.cells[n, 0] = causes.cells[cause, 0]
+        mended.cells[n, 1] = causes.cells[cause, 1]
+        mended.errors[n] = causes.errors[cause]
+        n += 1
+    mended.numbers[N_REJECTED] = n
+    mend_rows(lags, block.rows, mended, block.numbers[ROW])
+
+
+@internal
+def _look_ahead(rules, state, features, lags, block, opening, n_others):  # type: ignore[no-untyped-def]
+    """Begin an opening of the gate at the next row, and compare the rows that come."""
+    numbers = block.numbers
+    mended = block.mended
+    low = mended.learned[0]
+    high = mended.learned[1]
+    n = n_others + 1  # the error of the target is still there
+    begin_opening(opening, mended.cells, mended.errors, n, numbers[ROW], low, high)
+    if n_others == 0:
+        mean = block.explained.next_mean
+        variance = block.explained.next_latent
+        right = numbers[N_CAUSES] + 1
+        wrong = numbers[N_CAUSES]
+        take_predictions(opening, mean[right], variance[right], mean[wrong], variance[wrong])
+    numbers[N_CLIPPED_AHEAD] = look_ahead(rules, state, features, lags, block.rows, opening)
+    if opening.numbers[IS_OVER] == 1:
+        numbers[ROW_AFTER_OPENING] = opening.numbers[NEXT_ROW] - 1
+
+
+@internal
+def _decide(rules, state, features, lags, block, opening):  # type: ignore[no-untyped-def]
+    """Decide about the suspect before the next row, as `sysid.outliers.OutlierHandling` does.
 
     Return a reason to return from the loop, or `ROWS_ARE_DONE` to go on.
     """
     numbers = block.numbers
-    rows = block.rows
-    mended = block.mended
     row = numbers[ROW]
     suspect = row - 1
-    if not rows.follows[row]:
-        is_wrong = True
-    elif suspect == 0 or not features.has_constant_mean:
-        return LEFT_AT_SUSPECT
-    elif _another_signal_may_be_wrong(rules, state, features, lags, block, next_row, suspect):
-        return LEFT_AT_SUSPECT
-    else:
-        n = mended.numbers[N_REJECTED]
-        cells = mended.cells[:n]
-        errors = mended.errors[:n]
-        is_wrong = refutes(rules, state, features, lags, rows, row, cells, errors, next_row)
-        numbers[N_CLIPPED] += next_row.n_clipped[0]
-    if is_wrong:
-        numbers[IS_HELD_BACK] = 0
-        interval = rules.forget_interval
-        if interval > 0 and state.counts[N_SEEN] % interval == 0:
-            numbers[MUST_FORGET] = 1
+    was_outlier = numbers[WAS_OUTLIER] == 1
+    n_others = block.mended.numbers[N_REJECTED] - (1 if was_outlier else 0)
+    n_causes = 0
+    best = 1  # nothing was wrong
+    if block.rows.follows[row]:
+        if suspect == 0 or not features.has_constant_mean:
+            return LEFT_AT_SUSPECT
+        n_causes = _find_causes(rules, state, features, lags, block, suspect)
+        if n_causes > 0 or was_outlier:
+            best = _explain(rules, state, features, lags, block, n_causes)
+    elif was_outlier:
+        best = 0
+    numbers[N_CAUSES] = n_causes
+    if was_outlier and best == n_causes:
+        _refuse_suspect(rules, state, block)
         return ROWS_ARE_DONE
-    n_others = mended.numbers[N_REJECTED] - 1
-    mended.numbers[N_REJECTED] = n_others
-    mend_rows(lags, rows, mended, row)
-    if numbers[IS_UNDECIDED] == 0 and numbers[ROW_AFTER_OPENING] <= row:
-        low = mended.learned[0]
-        high = mended.learned[1]
-        begin_opening(opening, mended.cells, mended.errors, n_others + 1, row, low, high)
-        if n_others == 0:
-            mean = next_row.mean
-            variance = next_row.variance
-            take_predictions(opening, mean[1], variance[1], mean[0], variance[0])
-        numbers[N_CLIPPED_AHEAD] = look_ahead(rules, state, features, lags, rows, opening)
-        if opening.numbers[IS_OVER] == 0:
-            return PLANT_MAY_HAVE_JUMPED
-        numbers[ROW_AFTER_OPENING] = opening.numbers[NEXT_ROW] - 1
-    _believe(rules, state, features, lags, block, suspect)
-    numbers[IS_HELD_BACK] = 0
+    if best < n_causes:
+        _mend_next_rows(lags, block, n_others, best)
+        block.learned_later[suspect] = LEARNED_MENDED if was_outlier else LEARNED_AT_JUMP
+        _learn_mended(rules, state, features, lags, block, suspect, best)
+    elif was_outlier:
+        _mend_next_rows(lags, block, n_others, -1)
+        if numbers[IS_UNDECIDED] == 0 and numbers[ROW_AFTER_OPENING] <= row:
+            _look_ahead(rules, state, features, lags, block, opening, n_others)
+            if opening.numbers[IS_OVER] == 0:
+                return PLANT_MAY_HAVE_JUMPED
+        block.learned_later[suspect] = LEARNED_OUTLIER
+        _learn_suspect(rules, state, features, lags, block, suspect, True)
+    else:
+        block.learned_later[suspect] = LEARNED_AT_JUMP
+        _learn_suspect(rules, state, features, lags, block, suspect, False)
     return GP_HAS_WORK if caller_has_work(rules, state) else ROWS_ARE_DONE
 
 
 @internal
-def _learn_next(  # type: ignore[no-untyped-def]
-    rules, state, features, lags, block, next_row
-):
-    """Predict and learn the next row, unless it is held back.
+def _learn_next(rules, refusing_rules, state, features, lags, block):  # type: ignore[no-untyped-def]
+    """Predict the next row, and learn it unless it is held back.
 
     Return a reason to return from the loop, or `ROWS_ARE_DONE` to go on.
     """
     numbers = block.numbers
     row = numbers[ROW]
-    gate_was_open = state.errors[OUTLIER_LEVEL] >= rules.gate_opens_after
-    is_jump = not gate_was_open and _is_jump(block, row)
-    if is_jump and _jump_may_be_wrong(rules, state, features, lags, block, next_row, row):
-        return LEFT_AT_JUMP
     if numbers[MUST_FORGET] == 1:
         return GP_HAS_WORK
-    if not _learn_one(rules, state, features, block, row):
+    gate_was_open = state.errors[OUTLIER_LEVEL] >= rules.gate_opens_after
+    is_jump = not gate_was_open and _is_jump(block, row)
+    is_held_back = is_jump and _jump_may_be_wrong(rules, state, features, lags, block, row)
+    if not _learn_one(refusing_rules if is_held_back else rules, state, features, block, row):
         return ROW_IS_REFUSED
     numbers[ROW] = row + 1
-    if is_jump:
+    report = block.record[row]
+    if is_held_back:
+        error = block.mended.targets[row] - report["mean"]
+        report["outlier"] = not _is_within_gate(rules, state, error, report["variance"])
+        if report["outlier"]:
+            state.counts[N_OUTLIERS] += 1
+            state.errors[OUTLIER_LEVEL] += 1.0
+    elif is_jump:
         block.learned_later[row] = LEARNED_AT_JUMP
-    if not block.record[row]["outlier"]:
-        _report_measured(lags, block, row)
-        _extend_range(lags, block.mended, row)
-        return GP_HAS_WORK if caller_has_work(rules, state) else ROWS_ARE_DONE
-    if state.errors[OUTLIER_LEVEL] >= rules.gate_opens_after:
+    if report["outlier"] and state.errors[OUTLIER_LEVEL] >= rules.gate_opens_after:
         return OUTLIER_OPENS_GATE
-    replace_target(lags, block.rows, block.mended, row, block.record[row]["mean"])
+    if report["outlier"]:
+        replace_target(lags, block.rows, block.mended, row, report["mean"])
     _report_measured(lags, block, row)
-    numbers[IS_HELD_BACK] = 1
-    return ROWS_ARE_DONE
+    if is_held_back or report["outlier"]:
+        numbers[IS_HELD_BACK] = 1
+        numbers[WAS_OUTLIER] = report["outlier"]
+        return ROWS_ARE_DONE
+    _extend_range(lags, block.mended, row)
+    return GP_HAS_WORK if caller_has_work(rules, state) else ROWS_ARE_DONE
 
 
 @python_entry
 def learn_block(  # type: ignore[no-untyped-def]
-    rules, state, features, lags, block, opening, next_row
+    rules, refusing_rules, state, features, lags, block, opening
 ):
     """Predict and learn rows of a block up to `END`, and return why the loop ended.
 
-    `opening` and `next_row` are scratch. If the gate opens, `opening` is left as it was when the
-    loop looked ahead.
+    The refusing rules have the gate `GATE_REFUSES_ALL`. `opening` is scratch. If the plant
+    may have jumped, it is left as it was when the loop had looked ahead.
     """
     numbers = block.numbers
     while numbers[ROW] < numbers[END]:
         if numbers[IS_HELD_BACK] == 1:
-            reason = _decide(rules, state, features, lags, block, opening, next_row)
+            reason = _decide(rules, state, features, lags, block, opening)
         else:
-            reason = _learn_next(rules, state, features, lags, block, next_row)
+            reason = _learn_next(rules, refusing_rules, state, features, lags, block)
         if reason != ROWS_ARE_DONE:
             return reason
     return ROWS_ARE_DONE

@@ -1157,7 +1157,6 @@ class OnlineGP(Exclusive):
         lags: Lags,
         block: Block,
         opening: OpeningState,
-        next_row: NextRow,
     ) -> int:
         """Learn rows of a block with the outlier test, as far as compiled code decides about them.
 
@@ -1166,8 +1165,9 @@ class OnlineGP(Exclusive):
         numbers = block.numbers
         numbers[block_learning.MUST_FORGET] = self._must_still_forget()
         while True:
+            refusing_rules = self._rules._replace(gate=dictionary.GATE_REFUSES_ALL)
             reason = block_learning.learn_block(
-                self._rules, self._state, features, lags, block, opening, next_row
+                self._rules, refusing_rules, self._state, features, lags, block, opening
             )
             if reason == block_learning.ROW_IS_REFUSED:
                 row = slice(numbers[block_learning.ROW], numbers[block_learning.ROW] + 1)

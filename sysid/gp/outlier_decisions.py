@@ -39,8 +39,8 @@ class Lags(NamedTuple):
     previous: int  # column of the output before the target; -1: none
     is_change: bool  # whether the target is the change of the output
     max_lag: int  # largest lag of any signal
-    #: (n_signals - 1, 2) columns of the newest value of each signal but the target; -1: none
-    newest: np.ndarray
+    others: np.ndarray  # (n_signals - 1, 2) the signals but the target, and their smallest lags
+    newest: np.ndarray  # (n_signals - 1, 2) columns of the newest values of these; -1: none
 
 
 class Rows(NamedTuple):
@@ -323,6 +323,63 @@ def is_refuted(  # type: ignore[no-untyped-def]
     expected_square = error_if_wrong * error_if_wrong + variance_if_wrong
     largest_error = max(abs(error), abs(error_if_right))
     return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
+
+
+# Blame another signal only if replacing its value raises twice the log density of the suspect and
+# of the next sample by more than this.
+MIN_BLAME_GAIN = 2.0
+
+
+@shared
+def best_explanation(  # type: ignore[no-untyped-def]
+    n_causes, causes, was_outlier, target_error, errors, variances, costs
+):
+    """Return the position of what explains a sample that was held back, and the next one, best.
+
+    The explanations are each of the causes, which are wrong values of other signals, then "its
+    target was wrong", then "nothing was wrong". The errors (n_causes + 2,) of the next sample and
+    their variances, with noise, are those under each of them. `target_error` is the measured target
+    minus its prediction. The costs (n_causes + 2,) are written: minus twice the log density.
+
+    A cause counts only if it explains both samples clearly better than "nothing was wrong", and far
+    better than a model that is wrong here. An outlier also has to be refuted (`is_refuted`) if its
+    target was wrong.
+    """
+    wrong = n_causes
+    right = n_causes + 1
+    for i in range(n_causes + 2):
+        costs[i] = density_cost(errors[i], variances[i])
+    for i in range(n_causes):
+        next_square = errors[i] * errors[i] + variances[i]
+        measured_error = causes.measured_errors[i]
+        is_explained = not was_outlier or (
+            is_close(causes.expected_squares[i], measured_error)
+            and is_close(next_square, measured_error)
+        )
+        if is_explained and costs[right] - costs[i] + causes.gains[i] > MIN_BLAME_GAIN:
+            costs[i] -= causes.gains[i]
+        else:
+            costs[i] = math.inf
+    if was_outlier and not is_refuted(
+        target_error, errors[wrong], variances[wrong], errors[right], variances[right]
+    ):
+        costs[wrong] = math.inf
+    best = 0
+    for i in range(1, n_causes + 2):
+        if costs[i] < costs[best]:
+            best = i
+    return best
+
+
+class Causes(NamedTuple):
+    """Wrong values of other signals, each of which would explain a sample that was held back."""
+
+    cells: np.ndarray  # (k, 2) signal and row of each value
+    columns: np.ndarray  # (k, 2) its columns in the regressor of the sample; -1: none
+    errors: np.ndarray  # (k,) measured value minus the value one sample earlier
+    gains: np.ndarray  # (k,) rise of twice the log density of the sample with the earlier value
+    measured_errors: np.ndarray  # (k,) error of the sample as it was measured
+    expected_squares: np.ndarray  # (k,) expected square of its error with the earlier value
 
 
 class NextRow(NamedTuple):
