@@ -937,9 +937,11 @@ class OutlierHandling:
     def accept_jump(self, model: Model, n_clipped_ahead: int) -> Accepted:
         """Learn the suspect, at which the plant may have jumped (`learn_in_block`)."""
         suspect = self.suspect
+        state = self._free_opening_state
         assert suspect is not None
+        assert state is not None
         self.suspect = None
-        opening = Opening(self.mended, model, model.gp, self._opening_state(), n_clipped_ahead)
+        opening = Opening(self.mended, model, model.gp, state, n_clipped_ahead)
         self._free_opening_state = None
         return self._accept(suspect, model, True, opening)
 
