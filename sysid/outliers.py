@@ -205,9 +205,10 @@ class MendedRows:
         self.x = x
         self.y = y
         self._measured = (x, y)
-        self.follows = np.ones(len(y), dtype=bool)
-        if follows is not None:
-            self.follows[:] = follows
+        if follows is None:
+            self.follows = np.ones(len(y), dtype=bool)
+        else:
+            self.follows = np.array(follows, dtype=bool)
         #: whether each row belongs to the same record as the one before: measurements that are
         #: replaced are replaced among its lags
         self.continues = self.follows.copy()
@@ -288,10 +289,10 @@ class MendedRows:
         """
         x = self._measured[0]
         if len(x) == 1:
-            is_beyond = any(
-                abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items()
-            )
-            return [0] if self.follows[0] and is_beyond else []
+            for column, limit in limits.items():
+                if abs(x[0, column] - self.last[column]) > limit and self.follows[0]:
+                    return [0]
+            return []
         columns = list(limits)
         change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
         has_jump = (change > list(limits.values())).any(axis=1)
@@ -302,12 +303,14 @@ class MendedRows:
         if not self._has_values or not len(y):
             return
         if len(y) == 1:  # a loop passes single samples, whose minimum takes longer than they do
-            low = high = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
-        else:
-            values = self._values(x, y)
-            low = float(values.min())
-            high = float(values.max())
-        self.learned = union(self.learned, (low, high))
+            value = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
+            low, high = self.learned
+            if low <= value <= high:
+                return
+            self.learned = union(self.learned, (value, value))
+            return
+        values = self._values(x, y)
+        self.learned = union(self.learned, (float(values.min()), float(values.max())))
 
     def _values(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
@@ -331,7 +334,7 @@ class MendedRows:
     def compiled_block(self, n_more: int = 0) -> MendedBlock:
         """Return the rows and the errors in the form that the compiled functions take.
 
-        There is room for n more errors of other signals than the target.
+        There is room for n further errors, which are not dropped.
         """
         if self.x is self._measured[0]:
             self.x = self.x.copy()
@@ -342,8 +345,8 @@ class MendedRows:
 
     @property
     def n_free_cells(self) -> int:
-        """Number of errors of the target that functions may add until they drop old ones."""
-        return self._max_lag + 4
+        """Largest number of errors that compiled functions add, until they drop old ones."""
+        return (self._max_lag + 4) * len(self.positions)
 
     def take_block(self, block: MendedBlock) -> None:
         """Take the errors and the range that a compiled function has left in a block."""
@@ -372,10 +375,17 @@ class MendedRows:
             self.last = self._measured[0][-1].copy()
             self.last_target = float(self._measured[1][-1])
             if self.errors:
-                block = self.compiled_block()
-                forget_errors(self.lags, self.measured_rows, block, n)
-                self.take_block(block)
+                if len(self.without_old(self.errors, n)) < len(self.errors) or not all(
+                    self.continues
+                ):
+                    self._forget(n)
                 self.errors = _counted_from(n, self.errors)
+
+    def _forget(self, row: int) -> None:
+        """Keep only the errors that this row, or the one before it, may have among its lags."""
+        block = self.compiled_block()
+        forget_errors(self.lags, self.measured_rows, block, row)
+        self.take_block(block)
 
     def without_old(self, errors: Errors, row: int) -> Errors:
         """Return the errors that may be among the lags of this row, or of the one before it."""
@@ -529,6 +539,8 @@ class Opening:
         mended = self._mended
         rows = mended.measured_rows
         gp = self.gp
+        if self.next_row == len(rows.targets) or self.is_decided:
+            return
         if self._features.has_constant_mean:
             n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
             if self.has_copy:
@@ -704,7 +716,8 @@ class OutlierHandling:
         if self.opening is not None:
             self.opening.begin_block()
         self._find_jumps()
-        self._learned_later = np.zeros(len(y), dtype=np.int64)
+        if len(y) > 1:
+            self._learned_later = np.zeros(len(y), dtype=np.int64)
 
     def holds_back(self, row: int, *, gate_is_open: bool) -> bool:
         """Return whether a row that is passed alone is held back, whatever its target is.

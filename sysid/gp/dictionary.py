@@ -1291,8 +1291,8 @@ def caller_has_work(rules, state):  # type: ignore[no-untyped-def]
     return state.errors[N_SQUARES] >= SCALE_INTERVAL
 
 
-@inlined
-def _are_learnable(rules, state, points, targets, prior_mean):  # type: ignore[no-untyped-def]
+@shared
+def are_learnable(rules, state, points, targets, prior_mean):  # type: ignore[no-untyped-def]
     """Return whether all samples are finite, with a prior variance that is not too large."""
     if not _all_finite(points, targets, prior_mean):
         return False
@@ -1316,7 +1316,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
     samples must be forgotten. Return -1, with nothing learned, if a sample is not finite or if the
     prior variance at one is too large beside the noise.
     """
-    if start == 0 and not _are_learnable(rules, state, points, targets, prior_mean):
+    if start == 0 and not are_learnable(rules, state, points, targets, prior_mean):
         return -1
     for t in range(start, points.shape[0]):
         state.counts[N_SEEN] += 1

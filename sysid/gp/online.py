@@ -1189,6 +1189,11 @@ class OnlineGP(Exclusive):
             self._rescale()
 
     @exclusive
+    def can_learn(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> bool:
+        """Return whether `learn` would accept these samples; learn nothing."""
+        return bool(dictionary.are_learnable(self._rules, self._state, x, y, prior_mean))
+
+    @exclusive
     def check_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:
         """Raise the ValueError of `learn` if it would refuse these samples; learn nothing."""
         matrix(x, self.n_features, "inputs")  # raises if a value is not finite

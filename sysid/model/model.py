@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from sysid import store
-from sysid.arrays import check_whole, is_number, matrix, rows, vector
+from sysid.arrays import check_whole, is_number, matrix, rows
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
@@ -512,9 +512,12 @@ class Model:
 
     def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
         """Raise the ValueError of `update_many` if it would refuse these rows; learn nothing."""
-        x = matrix(regressors, self.narx.n_features, "regressors")
-        y = vector(targets, len(x), "targets")
-        self.gp.check_samples(self.scaling.transform(x), y, self.prior_mean(x))
+        x, y = rows(regressors, targets, self.narx.n_features, "regressors")
+        z = self.scaling.transform(x)
+        prior_mean = self.prior_mean(x)
+        if not self.gp.can_learn(z, y, prior_mean):  # then the reason is found
+            matrix(x, self.narx.n_features, "regressors")
+            self.gp.check_samples(z, y, prior_mean)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
