@@ -697,7 +697,7 @@ class Learner:
         end = self._end_of_piece(begin, len(record), max_rows)
         outcome = outliers.learn_in_block(self.model, begin, end, record)
         row = outcome.row
-        self._observe_block(slice(begin, row), record, was_held_back=was_held_back)
+        self._observe_block(slice(begin, row), outcome.predicted, was_held_back=was_held_back)
         self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
         if outliers.suspect is not None:
             self._max_piece_rows = MIN_PIECE_ROWS
@@ -717,7 +717,7 @@ class Learner:
         return row
 
     def _observe_block(self, piece: slice, record: np.ndarray, *, was_held_back: bool) -> None:
-        """Pass rows that `_learn_in_block` has learned to the adaptation.
+        """Pass rows that `_learn_in_block` has learned, and their record, to the adaptation.
 
         An adaptation takes samples when they are predicted, and does not know whether a sample that
         is held back is stored later. It must not matter to it whether the next row was known
@@ -726,7 +726,7 @@ class Learner:
         """
         if self.adaptation is None:
             return
-        watched = record[piece].copy()
+        watched = record.copy()
         learned_later = self.outliers.learned_later(piece)
         watched["accepted"][learned_later > 0] = False
         was_outlier = (learned_later == LEARNED_OUTLIER) | (learned_later == LEARNED_MENDED)

@@ -567,6 +567,8 @@ class Outcome(NamedTuple):
 
     row: int  # the row that comes next
     reason: int  # why it ended: see `sysid.gp.block_learning`
+    #: record of the rows up to there, before the means are corrected to the measured targets
+    predicted: np.ndarray
     n_clipped_ahead: int  # variances of its last look ahead that were clipped at 0
 
 
@@ -751,7 +753,8 @@ class OutlierHandling:
     def learn_in_block(self, model: Model, begin: int, end: int, record: np.ndarray) -> Outcome:
         """Predict and learn the rows from `begin` to `end`, as far as compiled code decides.
 
-        The record (n,) is that of the block. A suspect may be there before and afterwards.
+        The record (n,) is that of the block. A suspect may be there before and afterwards. If the
+        last row opens the gate, the caller passes it to `take_record`.
         """
         mended = self.mended
         block = self._new_block(begin, end, record)
@@ -780,10 +783,13 @@ class OutlierHandling:
         if self.opening is None and numbers[block_learning.ROW_AFTER_OPENING] > row:
             self.opening = Opening(mended, model, model.gp, opening_state)
             self._free_opening_state = None
+        predicted = record[begin:row].copy()
+        opens_gate = reason == block_learning.OUTLIER_OPENS_GATE
+        self._report_measured(slice(begin, row - 1 if opens_gate else row), record)
         if numbers[block_learning.IS_HELD_BACK]:
             was_outlier = bool(numbers[block_learning.WAS_OUTLIER])
             self.suspect = self._suspect_at(row - 1, was_outlier, record[row - 1 : row])
-        return Outcome(row, reason, int(numbers[block_learning.N_CLIPPED_AHEAD]))
+        return Outcome(row, reason, predicted, int(numbers[block_learning.N_CLIPPED_AHEAD]))
 
     def _new_block(self, begin: int, end: int, record: np.ndarray) -> Block:
         """Return the rows of the block in the form that `block_learning.learn_block` takes."""
@@ -832,6 +838,12 @@ class OutlierHandling:
             n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
             self._free_opening_state = state = new_opening_state(n_cells, *n_features)
         return state
+
+    def _report_measured(self, rows: slice, record: np.ndarray) -> None:
+        """Correct the means in the record (n,) of the block to predict the measured targets."""
+        mended = self.mended
+        if mended.has_mended_targets:
+            record["mean"][rows] += mended.measured_targets[rows] - mended.y[rows]
 
     def _suspect_at(self, row: int, was_outlier: bool, report: np.ndarray) -> Suspect:
         """Return the suspect at a row of the block, whose report (1,) is given."""

@@ -137,7 +137,7 @@ class Block(NamedTuple):
     mended: MendedBlock
     jumps: Jumps
     prior_mean: np.ndarray  # (n,) prior mean at the mended rows, if it is not a constant
-    record: np.ndarray  # (n,) rows of `RECORD_DTYPE`
+    record: np.ndarray  # (n,) rows of `RECORD_DTYPE`; their means predict the mended targets
     #: (n,) rows that would be learned only when the next one is known: values above; 0: the others
     learned_later: np.ndarray
     n_mended: np.ndarray  # (n_signals,) number of replaced values of each signal but the target
@@ -489,14 +489,6 @@ def _count_outlier(rules, state, block, row):  # type: ignore[no-untyped-def]
         state.errors[OUTLIER_LEVEL] += 1.0
 
 
-@internal
-def _report_measured(lags, block, row):  # type: ignore[no-untyped-def]
-    """Report the change from the value that was measured before a row, not from a mended one."""
-    if lags.is_change:
-        report = block.record[row]
-        report["mean"] = report["mean"] + (block.rows.targets[row] - block.mended.targets[row])
-
-
 @inlined
 def _finish_row(rules, state, lags, block, row, action):  # type: ignore[no-untyped-def]
     """Hold back a row that was predicted, if it is withheld or an outlier.
@@ -513,7 +505,6 @@ def _finish_row(rules, state, lags, block, row, action):  # type: ignore[no-unty
         return OUTLIER_OPENS_GATE
     if is_outlier:
         replace_target(lags, block.rows, mended, row, block.record[row]["mean"])
-    _report_measured(lags, block, row)
     if is_outlier or action == IS_WITHHELD:
         numbers[IS_HELD_BACK] = 1
         numbers[WAS_OUTLIER] = is_outlier
