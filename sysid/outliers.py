@@ -420,8 +420,9 @@ class Opening:
     gp : OnlineGP
         Online GP before it learned the first of these samples.
     state : OpeningState
-        State that `OpeningState` describes, which changes; see `new_opening_state`.
+        State of the opening, which goes on changing.
     n_clipped_variances : int
+        Number of variances that were clipped at 0 in the predictions so far.
 
     Attributes
     ----------
@@ -575,9 +576,10 @@ class Outcome(NamedTuple):
 class OutlierHandling:
     """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
-    `begin` takes the rows of a block. The caller predicts them in the pieces that `next_piece`
-    gives, and passes the record of each piece to `take_record`. If there is a `suspect`, the caller
-    calls `reconsider` before the next piece. `end` closes the block.
+    `begin` takes the rows of a block. The caller learns them by `learn_in_block`, which decides
+    about the samples that are held back, or in pieces that end with an outlier or with a row that
+    `holds_back` names, and passes the record of each piece to `take_record`. If there is a `suspect`
+    then, the caller calls `reconsider` before the next piece. `end` closes the block.
 
     Parameters
     ----------
@@ -960,7 +962,10 @@ class OutlierHandling:
         return self._accept(suspect, model, plant_jumped, opening)
 
     def accept_jump(self, model: Model, n_clipped_ahead: int) -> Accepted:
-        """Learn the suspect, at which the plant may have jumped (`learn_in_block`)."""
+        """Learn the suspect, at which the plant may have jumped (`learn_in_block`).
+
+        `n_clipped_ahead` is the number of variances that were clipped at 0 when it looked ahead.
+        """
         suspect = self.suspect
         state = self._free_opening_state
         assert suspect is not None
