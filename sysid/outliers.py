@@ -577,9 +577,10 @@ class OutlierHandling:
     """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
     `begin` takes the rows of a block. The caller learns them by `learn_in_block`, which decides
-    about the samples that are held back, or in pieces that end with an outlier or with a row that
-    `holds_back` names, and passes the record of each piece to `take_record`. If there is a `suspect`
-    then, the caller calls `reconsider` before the next piece. `end` closes the block.
+    about the samples that are held back. Or it learns them in pieces that end with an outlier, or
+    with a row that `holds_back` names, and passes the record of each piece to `take_record`. If
+    there is a `suspect` then, the caller calls `reconsider` before the next piece. `end` closes the
+    block.
 
     Parameters
     ----------
