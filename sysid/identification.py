@@ -23,7 +23,14 @@ from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
 from sysid.gp.adaptation import Adaptation, Adaptive
-from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, Jumps, UpdateReport
+from sysid.gp.block_learning import (
+    LEARNED_MENDED,
+    LEARNED_OUTLIER,
+    LEFT_AT_SUSPECT,
+    OUTLIER_OPENS_GATE,
+    PLANT_MAY_HAVE_JUMPED,
+)
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD_DTYPE, UpdateReport
 from sysid.gp.kernels import Linear, SquaredExponential
 from sysid.gp.linear_part import StableSpline
 from sysid.gp.mean import AutomaticMean, ConstantMean, MeanFunction, ZeroMean
@@ -67,7 +74,7 @@ from sysid.narx.succession import Succession
 from sysid.narx.window import LagWindow
 from sysid.outliers import (
     NO_VALUES,
-    Opening,
+    Accepted,
     OutlierHandling,
     range_known_to,
     reach_of,
@@ -590,13 +597,14 @@ class Learner:
         while n_done < len(y):
             if outliers.opening is not None:
                 self._watch_opening(n_done)
-            if outliers.suspect is not None:
+            if outliers.suspect is not None and not self._block_may_decide(n_done):
                 report = self._reconsider(n_done)
                 if report is not None and n_done:
                     record[n_done - 1] = report
                 elif report is not None:
                     correction = report
-            self._adapt(n_done)
+            if outliers.suspect is None:
+                self._adapt(n_done)
             n_done = self._learn_piece(n_done, record)
             if outliers.suspect is None:
                 self._adapt(n_done)
@@ -605,35 +613,60 @@ class Learner:
             self._save_pending()
         return record, correction
 
+    def _block_may_decide(self, row: int) -> bool:
+        """Return whether the loop over a block goes on at a row; see `OutlierHandling`.
+
+        A test of the errors that is due waits for the decision about the sample before the row.
+        """
+        adaptation = self.adaptation
+        is_test_due = adaptation is not None and adaptation.n_until_test <= 0
+        return self.outliers.block_may_decide(row) and not is_test_due
+
     def _learn_piece(self, begin: int, record: np.ndarray) -> int:
         """Learn the rows from `begin` up to the end of a piece, and return the row after it.
 
         Their predictions and decisions are written to the record (n,) of the block.
         """
+        if self._block_may_decide(begin):
+            return self._learn_in_block(begin, record)
+        gate_is_open = self.model.gp.gate_is_open
+        is_held_back = self.outliers.holds_back(begin, gate_is_open=gate_is_open)
+        end = begin + 1 if is_held_back else self._end_of_piece(begin, len(record))
+        return self._learn_until_outlier(begin, end, record, is_held_back=is_held_back)
+
+    def _end_of_piece(self, begin: int, n_rows: int, max_rows: int | None = None) -> int:
+        """Return the row up to which the rows from `begin` on can be learned in one call.
+
+        There, the errors are tested, or an opening of the gate is decided.
+        """
+        end = min(begin + (max_rows or self._max_piece_rows), n_rows)
+        if self.adaptation is not None:
+            end = min(end, begin + self.adaptation.n_until_test)
+        opening = self.outliers.opening
+        if opening is not None and not opening.is_over:
+            end = min(end, opening.row_of_decision(n_rows))
+        return end
+
+    def _learn_until_outlier(
+        self, begin: int, end: int, record: np.ndarray, *, is_held_back: bool
+    ) -> int:
+        """Learn the rows up to the first outlier, and return the row after it.
+
+        With `is_held_back` there is one row, which is only predicted.
+        """
         outliers = self.outliers
         mended = outliers.mended
-        adaptation = self.adaptation
-        max_rows = self._max_piece_rows
-        if adaptation is not None:
-            max_rows = min(max_rows, adaptation.n_until_test)
         opening = outliers.opening
-        if opening is not None and not opening.is_over:
-            max_rows = min(max_rows, opening.row_of_decision(len(record)) - begin)
         was_open = self.model.gp.gate_is_open
-        planned = outliers.next_piece(begin, max_rows, gate_is_open=was_open)
         learned = self.model.update_many(
-            mended.x[planned.rows],
-            mended.y[planned.rows],
+            mended.x[begin:end],
+            mended.y[begin:end],
             until_outlier=True,
-            withhold=planned.is_held_back,
-            record=record[planned.rows],
-            jumps=planned.jumps,
+            withhold=is_held_back,
+            record=record[begin:end],
         )
         piece = slice(begin, begin + len(learned))
-        if adaptation is not None:
-            measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
-            watched = learned if planned.jumps is None else _as_held_back(learned, planned.jumps)
-            adaptation.observe(mended.x[piece], mended.y[piece], watched, measured)
+        self._observe(piece, learned)
         if opening is not None and opening.is_over and opening.next_row <= piece.stop:
             outliers.end_opening()  # a row of the piece has decided
         has_outlier = bool(record["outlier"][piece.stop - 1])
@@ -643,10 +676,65 @@ class Learner:
         gate_is_open = self.model.gp.gate_is_open
         if has_outlier and gate_is_open and not was_open and outliers.opening is None:
             self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
-        outliers.take_record(
-            piece, learned, is_held_back=planned.is_held_back, gate_is_open=gate_is_open
-        )
+        outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
         return piece.stop
+
+    def _observe(self, piece: slice, record: np.ndarray) -> None:
+        """Pass rows of the block, and their record, to the adaptation."""
+        mended = self.outliers.mended
+        if self.adaptation is not None:
+            measured = (mended.measured_regressors[piece], mended.measured_targets[piece])
+            self.adaptation.observe(mended.x[piece], mended.y[piece], record, measured)
+
+    def _learn_in_block(self, begin: int, record: np.ndarray) -> int:
+        """Learn rows from `begin` on, and decide about outliers, in compiled code.
+
+        Return the row that comes next.
+        """
+        outliers = self.outliers
+        was_held_back = outliers.suspect is not None
+        max_rows = len(record) if outliers.has_constant_mean else self._max_piece_rows
+        end = self._end_of_piece(begin, len(record), max_rows)
+        outcome = outliers.learn_in_block(self.model, begin, end, record)
+        row = outcome.row
+        self._observe_block(slice(begin, row), outcome.predicted, was_held_back=was_held_back)
+        self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
+        if outliers.suspect is not None:
+            self._max_piece_rows = MIN_PIECE_ROWS
+        if outcome.reason == OUTLIER_OPENS_GATE:
+            last = slice(row - 1, row)
+            if outliers.opening is None:
+                self._open_gate(row - 1, float(record["mean"][row - 1]))
+            outliers.take_record(last, record[last], is_held_back=False, gate_is_open=True)
+        elif outcome.reason == LEFT_AT_SUSPECT:
+            report = self._reconsider(row)
+            if report is not None:
+                record[row - 1] = report
+        elif outcome.reason == PLANT_MAY_HAVE_JUMPED:
+            accepted = outliers.accept_jump(self.model, outcome.n_clipped_ahead)
+            self._take_accepted(accepted, row)
+            record[row - 1] = accepted.report
+        return row
+
+    def _observe_block(self, piece: slice, record: np.ndarray, *, was_held_back: bool) -> None:
+        """Pass rows that `_learn_in_block` has learned, and their record, to the adaptation.
+
+        An adaptation takes samples when they are predicted, and does not know whether a sample that
+        is held back is stored later. It must not matter to it whether the next row was known
+        already. With `was_held_back` there was a suspect before the piece, which may have been
+        learned.
+        """
+        if self.adaptation is None:
+            return
+        watched = record.copy()
+        learned_later = self.outliers.learned_later(piece)
+        watched["accepted"][learned_later > 0] = False
+        was_outlier = (learned_later == LEARNED_OUTLIER) | (learned_later == LEARNED_MENDED)
+        watched["outlier"][was_outlier] = True
+        self._observe(piece, watched)
+        if was_held_back:
+            piece = slice(piece.start - 1, piece.stop)
+        self.adaptation.accept_outliers(self.outliers.learned_later(piece) == LEARNED_OUTLIER)
 
     def _open_gate(self, row: int, mean: float) -> None:
         """Watch the rows after an outlier with this predicted mean, which opened the gate."""
@@ -657,14 +745,8 @@ class Learner:
         errors = mended.errors | {(mended.target, row): error}
         before = self.outliers.copy_of(self.model.gp)
         before.close_gate()
-        opening = Opening(
-            mended,
-            self.model,
-            before,
-            errors,
-            row + 1,
-            mended.learned,
-            n_clipped=int(is_clipped),
+        opening = self.outliers.begin_opening(
+            self.model, before, errors, row + 1, n_cut=int(is_clipped)
         )
         opening.keep(before)
         opening.follower = self._copy_of_adaptation()
@@ -748,14 +830,18 @@ class Learner:
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
             return None
+        self._take_accepted(accepted, row)
+        return accepted.report
+
+    def _take_accepted(self, accepted: Accepted, row: int | None) -> None:
+        """Go on after the sample before a row was learned after all; None: no row follows."""
         if accepted.opening is not None and row is not None:
             if not accepted.opening.is_over:
                 accepted.opening.follower = self._copy_of_adaptation()
             self.outliers.opening = accepted.opening
             self._watch_opening(row)
         if accepted.plant_jumped and self.adaptation is not None:
-            self.adaptation.accept_outlier()
-        return accepted.report
+            self.adaptation.accept_outliers(np.array([True]))
 
     def _copy_of_adaptation(self) -> Follower | None:
         """Return a copy of the object that re-estimates the hyper-parameters, if it can be copied.
@@ -806,18 +892,6 @@ class Learner:
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
         self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
-
-
-def _as_held_back(record: np.ndarray, jumps: Jumps) -> np.ndarray:
-    """Return the record (n,) as if the samples with jumps had been held back.
-
-    An adaptation takes samples when they are predicted, and does not know whether a sample that is
-    held back is stored later. It must not matter to it whether the next row was known already.
-    """
-    seen_later = jumps.samples[jumps.is_learned]
-    watched = record.copy()
-    watched["accepted"][seen_later] = False
-    return watched
 
 
 def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:

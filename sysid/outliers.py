@@ -7,7 +7,6 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -16,34 +15,37 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sysid.arrays import matrix, vector
-from sysid.gp import outlier_decisions
+from sysid.gp import block_learning, outlier_decisions
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import NOT_PREDICTED, Jumps, UpdateReport
+from sysid.gp.block_learning import Block, Explained, Jumps
+from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.mean import constant_of
 from sysid.gp.online import OnlineGP
 from sysid.gp.outlier_decisions import (
+    Causes,
     Features,
     Lags,
+    MendedBlock,
     NextRow,
     OpeningState,
     Rows,
     begin_comparison,
+    begin_opening,
+    best_explanation,
     density_cost,
     finish_comparison,
-    is_close,
-    is_refuted,
+    forget_errors,
+    is_closer,
+    mend_rows,
     replace_lags,
-    replace_lags_of_rows,
+    replace_target,
     replacement_error,
     set_predictions,
+    take_predictions,
 )
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
 from sysid.narx.succession import Succession
-
-#: Blame another signal only if replacing its value raises twice the log density of the suspect and
-#: of the next sample by more than this.
-MIN_BLAME_GAIN = 2.0
 
 #: Hold back a sample if an input or another output jumps by more than this, in its initial standard
 #: deviations.
@@ -66,6 +68,11 @@ NO_VALUES: Range = (np.inf, -np.inf)
 
 #: what stands for `UNKNOWN_RANGE` in the state of `OutlierHandling.pending`
 UNKNOWN = "unknown"
+
+#: no row at which another signal jumps
+NO_JUMPS = Jumps(
+    np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64), np.zeros(0), np.zeros(0)
+)
 
 #: rejected measurements, each with its measured value minus its replacement
 Errors: TypeAlias = dict[Cell, float]
@@ -163,7 +170,13 @@ class MendedRows:
             columns[self.positions[name], lag, : len(found)] = found
         previous = -1 if self._previous is None else self._previous
         target = self.positions[self.target]
-        return Lags(columns, target, previous, self._is_change, self._max_lag)
+        others = np.zeros((len(self.newest), 2), dtype=np.int64)
+        newest = np.full((len(self.newest), 2), -1)
+        for i, (name, column) in enumerate(self.newest.items()):
+            others[i] = self.positions[name], self._features[column][1]
+            found = self.columns_of_newest(name)
+            newest[i, : len(found)] = found
+        return Lags(columns, target, previous, self._is_change, self._max_lag, others, newest)
 
     def columns_of_newest(self, name: str) -> list[int]:
         """Return all columns of the newest value of a signal: two if it is in the linear part."""
@@ -192,14 +205,15 @@ class MendedRows:
         self.x = x
         self.y = y
         self._measured = (x, y)
-        self.follows = np.ones(len(y), dtype=bool)
-        if follows is not None:
-            self.follows[:] = follows
+        if follows is None:
+            self.follows = np.ones(len(y), dtype=bool)
+        else:
+            self.follows = np.array(follows, dtype=bool)
         #: whether each row belongs to the same record as the one before: measurements that are
         #: replaced are replaced among its lags
         self.continues = self.follows.copy()
         #: the rows as they were measured, in the form that the compiled functions take
-        self.measured_rows = Rows(x, y, self.continues)
+        self.measured_rows = Rows(x, y, self.continues, self.follows)
         if self.n_skipped and len(y):
             self.follows[0] = False
             self.n_skipped = 0
@@ -253,7 +267,8 @@ class MendedRows:
             return self._measured[0][row].copy(), float(self._measured[1][row])
         rows = self.measured_rows
         if row < 0:
-            rows = Rows(self.last[None], np.array([np.nan]), np.array([True]))
+            yes = np.array([True])
+            rows = Rows(self.last[None], np.array([np.nan]), yes, yes)
             errors = _counted_from(row, errors)
             row = 0
         x = np.empty(self.last.size)
@@ -274,10 +289,10 @@ class MendedRows:
         """
         x = self._measured[0]
         if len(x) == 1:
-            is_beyond = any(
-                abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items()
-            )
-            return [0] if self.follows[0] and is_beyond else []
+            for column, limit in limits.items():
+                if abs(x[0, column] - self.last[column]) > limit and self.follows[0]:
+                    return [0]
+            return []
         columns = list(limits)
         change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
         has_jump = (change > list(limits.values())).any(axis=1)
@@ -288,12 +303,14 @@ class MendedRows:
         if not self._has_values or not len(y):
             return
         if len(y) == 1:  # a loop passes single samples, whose minimum takes longer than they do
-            low = high = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
-        else:
-            values = self._values(x, y)
-            low = float(values.min())
-            high = float(values.max())
-        self.learned = union(self.learned, (low, high))
+            value = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
+            low, high = self.learned
+            if low <= value <= high:
+                return
+            self.learned = union(self.learned, (value, value))
+            return
+        values = self._values(x, y)
+        self.learned = union(self.learned, (float(values.min()), float(values.max())))
 
     def _values(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
@@ -310,11 +327,40 @@ class MendedRows:
 
     def replace_target(self, row: int, mean: float) -> None:
         """Replace the target of a row by its predicted mean, in the rows that follow."""
-        if self.errors:
-            self._forget(row)
-        error, is_clipped = self.error_of(self.x[row], float(self.y[row]), mean, self.learned)
-        self.n_clipped += is_clipped
-        self.set_errors(row + 1, self.errors | {(self.target, row): error})
+        block = self.compiled_block()
+        replace_target(self.lags, self.measured_rows, block, row, mean)
+        self.take_block(block)
+
+    def compiled_block(self, n_more: int = 0) -> MendedBlock:
+        """Return the rows and the errors in the form that the compiled functions take.
+
+        There is room for n further errors, which are not dropped.
+        """
+        if self.x is self._measured[0]:
+            self.x = self.x.copy()
+            self.y = self.y.copy()
+        cells, errors = self.cells_of(self.errors, self.n_free_cells + n_more)
+        numbers = np.array([len(self.errors), 0])
+        return MendedBlock(numbers, cells, errors, np.array(self.learned), self.x, self.y)
+
+    @property
+    def n_free_cells(self) -> int:
+        """Largest number of errors that compiled functions add, until they drop old ones."""
+        return (self._max_lag + 4) * len(self.positions)
+
+    def take_block(self, block: MendedBlock) -> None:
+        """Take the errors and the range that a compiled function has left in a block."""
+        n = int(block.numbers[outlier_decisions.N_REJECTED])
+        self.errors = self.errors_of(block.cells[:n], block.errors[:n])
+        self.n_clipped += int(block.numbers[outlier_decisions.N_CUT])
+        low, high = block.learned.tolist()
+        self.learned = (low, high)
+
+    def errors_of(self, cells: np.ndarray, values: np.ndarray) -> Errors:
+        """Return the errors (c,) of measurements given by signal and row (c, 2)."""
+        names = list(self.positions)
+        pairs = zip(cells.tolist(), values.tolist(), strict=True)
+        return {(names[i], time): error for (i, time), error in pairs}
 
     def set_errors(self, row: int, errors: Errors) -> None:
         """Replace exactly the measurements of these errors, in the rows from `row` on."""
@@ -329,16 +375,17 @@ class MendedRows:
             self.last = self._measured[0][-1].copy()
             self.last_target = float(self._measured[1][-1])
             if self.errors:
-                self._forget(n)
+                if len(self.without_old(self.errors, n)) < len(self.errors) or not all(
+                    self.continues
+                ):
+                    self._forget(n)
                 self.errors = _counted_from(n, self.errors)
 
     def _forget(self, row: int) -> None:
         """Keep only the errors that this row, or the one before it, may have among its lags."""
-        self.errors = {
-            (name, time): error
-            for (name, time), error in self.without_old(self.errors, row).items()
-            if self.continues[max(0, time + 1) : row + 1].all()
-        }
+        block = self.compiled_block()
+        forget_errors(self.lags, self.measured_rows, block, row)
+        self.take_block(block)
 
     def without_old(self, errors: Errors, row: int) -> Errors:
         """Return the errors that may be among the lags of this row, or of the one before it."""
@@ -347,19 +394,7 @@ class MendedRows:
 
     def _mend(self, begin: int) -> None:
         """Recompute the rows from `begin` on that have earlier measurements among their lags."""
-        x, y = self._measured
-        if self.x is x:
-            self.x = x.copy()
-            self.y = y.copy()
-        replace_lags_of_rows(
-            self.lags,
-            self.measured_rows,
-            begin,
-            *self.cells_of(self.errors),
-            len(self.errors),
-            self.x,
-            self.y,
-        )
+        mend_rows(self.lags, self.measured_rows, self.compiled_block(), begin)
 
 
 class Opening:
@@ -384,16 +419,10 @@ class Opening:
         Model at the opening, whose online GP goes on learning.
     gp : OnlineGP
         Online GP before it learned the first of these samples.
-    errors : dict
-        Errors of replaced measurements at the opening, also those of a burst that was refused.
-    row : int
-        Row of the block that comes next.
-    learned : (float, float)
-        Range of the outputs that the model has learned; see `MendedRows`.
-    n_clipped : int
-        Number of these errors whose prediction went beyond it, and was not counted yet.
-    next_predictions : BothPredictions, optional
-        Predictions of the row that comes next, if they are known already.
+    state : OpeningState
+        State of the opening, which goes on changing.
+    n_clipped_variances : int
+        Number of variances that were clipped at 0 in the predictions so far.
 
     Attributes
     ----------
@@ -411,48 +440,17 @@ class Opening:
         mended: MendedRows,
         model: Model,
         gp: OnlineGP,
-        errors: Errors,
-        row: int,
-        learned: Range,
-        n_clipped: int = 0,
-        next_predictions: BothPredictions | None = None,
+        state: OpeningState,
+        n_clipped_variances: int = 0,
     ) -> None:
         self.model = model
         self.gp = gp
         self.follower: Any = None
         self.has_copy = False
-        self.n_clipped_variances = 0
+        self.n_clipped_variances = n_clipped_variances
         self._mended = mended
         self._features = compiled_features(model)
-        self._state = self._new_state(errors, learned, row)
-        if next_predictions is not None:
-            self._state.mean[:], self._state.variance[:] = next_predictions
-            self._state.numbers[outlier_decisions.IS_PREDICTED] = 1
-        self._state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_clipped
-
-    def _new_state(self, errors: Errors, learned: Range, row: int) -> OpeningState:
-        """Return the state at the opening, in the form that the compiled functions take."""
-        mended = self._mended
-        n_features = mended.last.size
-        n_free = mended.lags.max_lag + 4  # one for each row until old ones are dropped
-        cells, values = mended.cells_of(errors, n_free)
-        state = OpeningState(
-            numbers=np.zeros(outlier_decisions.N_OPENING_NUMBERS, dtype=np.int64),
-            cells=cells,
-            errors=values,
-            learned=np.array(learned),
-            regressors=np.empty((2, n_features)),
-            target=np.empty(1),
-            points=np.empty((2, self.gp.n_features)),
-            mean=np.empty(2),
-            variance=np.empty(2),
-            returned_regressors=np.empty((outlier_decisions.N_RETURNED_SAMPLES, n_features)),
-            returned_targets=np.empty(outlier_decisions.N_RETURNED_SAMPLES),
-        )
-        state.numbers[outlier_decisions.NEXT_ROW] = row
-        state.numbers[outlier_decisions.N_REPLACED] = len(errors)
-        state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(errors)
-        return state
+        self._state = state
 
     def keep(self, copied: OnlineGP) -> None:
         """Go on with a copy of the online GP, which is about to learn."""
@@ -499,10 +497,7 @@ class Opening:
     def errors(self) -> Errors:
         """Errors of replaced measurements. Their times are counted in the block."""
         n = self._number(outlier_decisions.N_ERRORS_REPLACED)
-        names = list(self._mended.positions)
-        cells = self._state.cells[:n].tolist()
-        values = self._state.errors[:n].tolist()
-        return {(names[i], time): error for (i, time), error in zip(cells, values, strict=True)}
+        return self._mended.errors_of(self._state.cells[:n], self._state.errors[:n])
 
     @property
     def returned(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -545,7 +540,9 @@ class Opening:
         mended = self._mended
         rows = mended.measured_rows
         gp = self.gp
-        if self._features is not None:
+        if self.next_row == len(rows.targets) or self.is_decided:
+            return
+        if self._features.has_constant_mean:
             n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
             if self.has_copy:
                 gp.n_clipped_predictions += n_clipped
@@ -566,20 +563,24 @@ class Opening:
             state.numbers[outlier_decisions.NEXT_ROW] += 1
 
 
-class Piece(NamedTuple):
-    """Rows that are predicted together."""
+class Outcome(NamedTuple):
+    """How far the compiled loop has learned a block (`OutlierHandling.learn_in_block`)."""
 
-    rows: slice
-    is_held_back: bool = False  # whether it is one row, which is not learned before the next one
-    jumps: Jumps | None = None  # of other signals; the record ends before one that is held back
+    row: int  # the row that comes next
+    reason: int  # why it ended: see `sysid.gp.block_learning`
+    #: record of the rows up to there, before the means are corrected to the measured targets
+    predicted: np.ndarray
+    n_clipped_ahead: int  # variances of its last look ahead that were clipped at 0
 
 
 class OutlierHandling:
     """Holds back possible outliers, decides about them, and mends the lags of later samples.
 
-    `begin` takes the rows of a block. The caller predicts them in the pieces that `next_piece`
-    gives, and passes the record of each piece to `take_record`. If there is a `suspect`, the caller
-    calls `reconsider` before the next piece. `end` closes the block.
+    `begin` takes the rows of a block. The caller learns them by `learn_in_block`, which decides
+    about the samples that are held back. Or it learns them in pieces that end with an outlier, or
+    with a row that `holds_back` names, and passes the record of each piece to `take_record`. If
+    there is a `suspect` then, the caller calls `reconsider` before the next piece. `end` closes the
+    block.
 
     Parameters
     ----------
@@ -618,10 +619,8 @@ class OutlierHandling:
         self.n_mended = n_mended
         self._features = narx.features
         self._has_gate = has_gate
-        #: rows where another signal jumps, rising; the number of rows at the end
-        self._jumps: list[int] = []
-        #: other signals that may be wrong at such a row, each with the value before the jump
-        self._values_before: dict[int, dict[str, float]] = {}
+        #: rows where another signal jumps, and what may be wrong there
+        self._jumps = NO_JUMPS
         #: largest change of a column at which a sample is not held back
         self._jump_limits: dict[int, float] = {}
         self._take_model(model)
@@ -632,11 +631,16 @@ class OutlierHandling:
             np.empty(2),
             np.zeros(1, dtype=np.int64),
         )
+        #: state of the next opening; None: the last one has kept it
+        self._free_opening_state: OpeningState | None = None
+        #: which rows of the block are learned later than they are predicted (`Block`)
+        self._learned_later = np.zeros(0, dtype=np.int64)
+        #: whether a sample was held back so far: the loop that decides about them is compiled then
+        self._has_held_back = False
 
     def _take_model(self, model: Model) -> None:
         """Take the scaling and the mean of a model."""
-        #: None: the mean is not a constant
-        self._constant_features = compiled_features(model)
+        self._compiled_features = compiled_features(model)
         self._limit_jumps(model.scaling)
 
     def _limit_jumps(self, scaling: AffineMap) -> None:
@@ -679,19 +683,28 @@ class OutlierHandling:
     def _find_jumps(self) -> None:
         """Find the rows of the block where another signal jumps, and what may be wrong there."""
         mended = self.mended
-        n_rows = len(mended.y)
-        jumps = mended.find_jumps(self._jump_limits)
-        self._jumps = [*jumps, n_rows]
-        self._values_before = {row: {} for row in jumps} if jumps else {}
-        if n_rows < 2 or not jumps:
+        found = mended.find_jumps(self._jump_limits)
+        if not found:
+            self._jumps = NO_JUMPS
             return
-        rows = np.array(jumps[:-1] if jumps[-1] == n_rows - 1 else jumps, dtype=int)
+        entries: list[tuple[int, list[int], float]] = []
+        rows = np.array([row for row in found if row < len(mended.y) - 1], dtype=int)
         for name, column in mended.newest.items():
+            columns = mended.columns_of_newest(name)
             values = mended.measured_regressors[:, column]
             before = np.where(rows > 0, values[rows - 1], mended.last[column])
             is_reversed = is_closer(values[rows + 1], before, values[rows])
             for i in np.flatnonzero(is_reversed & mended.follows[rows + 1]).tolist():
-                self._values_before[int(rows[i])][name] = before[i]
+                entries.append((int(rows[i]), columns, float(before[i])))
+        explained = {row for row, _, _ in entries}
+        entries += [(row, [], np.nan) for row in found if row not in explained]
+        entries.sort(key=lambda entry: entry[0])
+        self._jumps = Jumps(
+            np.array([row for row, _, _ in entries]),
+            np.array([[*columns, -1, -1][:2] for _, columns, _ in entries]),
+            np.array([before for _, _, before in entries]),
+            np.zeros(len(entries)),
+        )
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows, as `MendedRows.begin`.
@@ -708,72 +721,152 @@ class OutlierHandling:
         if self.opening is not None:
             self.opening.begin_block()
         self._find_jumps()
+        if len(y) > 1:
+            self._learned_later = np.zeros(len(y), dtype=np.int64)
 
-    def next_piece(self, begin: int, max_rows: int, *, gate_is_open: bool) -> Piece:
-        """Return the rows from `begin` on to predict together.
+    def holds_back(self, row: int, *, gate_is_open: bool) -> bool:
+        """Return whether a row that is passed alone is held back, whatever its target is.
 
-        A row that is held back is a piece of its own. If the row after a jump is known already, the
-        jump is held back only if it may be wrong.
+        It is if another signal jumps there, unless the gate is open, which lets the row pass.
         """
-        n_rows = len(self.mended.y)
-        first = begin + 1 if gate_is_open else begin  # an open gate lets this row pass
-        position = bisect_left(self._jumps, first)
-        jump = self._jumps[position]
-        if jump == begin and not self._is_harmless(begin):
-            return Piece(slice(begin, begin + 1), is_held_back=True)
-        end = min(begin + max_rows, n_rows)
-        if jump >= end:
-            return Piece(slice(begin, end))
-        if not self._tells_jumps:
-            return Piece(slice(begin, jump))
-        in_piece = self._jumps[position : bisect_left(self._jumps, end)]
-        if in_piece[-1] == n_rows - 1:  # no row shows whether the last one is wrong
-            end = in_piece.pop()
-        return Piece(slice(begin, end), jumps=self._jumps_of(in_piece, begin))
+        return not gate_is_open and len(self._jumps.rows) > 0 and row in self._jumps.rows
+
+    # --- rows of a block --------------------------------------------------------------------------
 
     @property
-    def _tells_jumps(self) -> bool:
-        """Whether the measured rows tell which jumps may be wrong.
+    def has_constant_mean(self) -> bool:
+        """Whether the mean of the model is a constant."""
+        return self._compiled_features.has_constant_mean
 
-        They do if no value of them is replaced, and if the model stays: a sample that is held back
-        when the plant of before returns stays so.
+    def block_may_decide(self, row: int) -> bool:
+        """Return whether `learn_in_block` can go on at a row of the block.
+
+        The sample before a suspect must be in this block, too. `learn_in_block` is not called
+        before there is anything to decide about, so that it is compiled only if it is needed.
         """
-        if self.opening is not None and not self.opening.is_over:
-            return False
-        return all(name == self.mended.target for name, _ in self.mended.errors)
-
-    def _is_harmless(self, row: int) -> bool:
-        """Return whether the row after a jump is known, and no signal may be wrong."""
-        has_next = row < len(self.mended.y) - 1
-        return has_next and self._tells_jumps and not self._values_before[row]
-
-    def _jumps_of(self, rows: list[int], begin: int) -> Jumps | None:
-        """Return what may be wrong at these rows, counted from the first row of their piece."""
-        if not rows:
-            return None
         mended = self.mended
-        samples = []
-        may_be_wrong = []
-        regressors = []
-        for row in rows:
-            for name, before in self._values_before[row].items():
-                regressor = mended.x[row].copy()
-                regressor[mended.columns_of_newest(name)] = before
-                samples.append(row - begin)
-                may_be_wrong.append(True)
-                regressors.append(regressor)
-            if not self._values_before[row]:
-                samples.append(row - begin)
-                may_be_wrong.append(False)
-                regressors.append(mended.x[row])
-        n = len(samples)
-        return Jumps(
-            np.array(samples),
-            np.array(may_be_wrong),
-            np.array(regressors),
-            np.zeros(n),
-            np.zeros(n, dtype=bool),
+        if not self._has_gate or len(mended.y) == 1:
+            return False
+        suspect = self.suspect
+        if suspect is None:
+            return self._has_held_back or bool(len(self._jumps.rows))
+        is_replaced = (mended.target, row - 1) in mended.errors
+        return self.has_constant_mean and row > 1 and is_replaced == suspect.was_outlier
+
+    def learn_in_block(self, model: Model, begin: int, end: int, record: np.ndarray) -> Outcome:
+        """Predict and learn the rows from `begin` to `end`, as far as compiled code decides.
+
+        The record (n,) is that of the block. A suspect may be there before and afterwards. If the
+        last row opens the gate, the caller passes it to `take_record`.
+        """
+        mended = self.mended
+        block = self._new_block(begin, end, record)
+        opening = self.opening
+        numbers = block.numbers
+        if opening is not None and opening.is_over:
+            numbers[block_learning.ROW_AFTER_OPENING] = opening.next_row - 1
+        numbers[block_learning.IS_UNDECIDED] = opening is not None and not opening.is_over
+        if self.suspect is not None:
+            numbers[block_learning.IS_HELD_BACK] = 1
+            numbers[block_learning.WAS_OUTLIER] = self.suspect.was_outlier
+        self.suspect = None
+        features = self._compiled_features
+        if not features.has_constant_mean:
+            _compute_prior_means(model, block)
+        opening_state = self._opening_state()
+        reason = model.gp.learn_block(features, mended.lags, block, opening_state)
+        mended.take_block(block.mended)
+        for name, position in mended.positions.items():
+            if block.n_mended[position]:
+                n_before = self.n_mended.get(name, 0)
+                self.n_mended[name] = n_before + int(block.n_mended[position])
+        row = int(numbers[block_learning.ROW])
+        if opening is not None and opening.is_over and opening.next_row - 1 <= row:
+            self.end_opening()
+        if self.opening is None and numbers[block_learning.ROW_AFTER_OPENING] > row:
+            self.opening = Opening(mended, model, model.gp, opening_state)
+            self._free_opening_state = None
+        predicted = record[begin:row].copy()
+        opens_gate = reason == block_learning.OUTLIER_OPENS_GATE
+        self._report_measured(slice(begin, row - 1 if opens_gate else row), record)
+        if numbers[block_learning.IS_HELD_BACK]:
+            was_outlier = bool(numbers[block_learning.WAS_OUTLIER])
+            self.suspect = self._suspect_at(row - 1, was_outlier, record[row - 1 : row])
+        return Outcome(row, reason, predicted, int(numbers[block_learning.N_CLIPPED_AHEAD]))
+
+    def _new_block(self, begin: int, end: int, record: np.ndarray) -> Block:
+        """Return the rows of the block in the form that `block_learning.learn_block` takes."""
+        mended = self.mended
+        numbers = np.zeros(block_learning.N_BLOCK_NUMBERS, dtype=np.int64)
+        numbers[block_learning.ROW] = begin
+        numbers[block_learning.END] = end
+        numbers[block_learning.ROW_AFTER_OPENING] = block_learning.NO_OPENING
+        block = mended.compiled_block(len(self._jumps.rows))
+        n_features = len(self._features)
+        n_coordinates = self._next_row.points.shape[1]
+        n_others = len(mended.newest)
+        return Block(
+            numbers=numbers,
+            rows=mended.measured_rows,
+            mended=block,
+            jumps=self._jumps,
+            prior_mean=np.zeros(len(mended.y)),
+            record=record,
+            learned_later=self._learned_later,
+            n_mended=np.zeros(len(mended.positions), dtype=np.int64),
+            point=np.empty((1, n_coordinates)),
+            before=np.empty(n_features),
+            causes=new_causes(n_others),
+            explained=Explained(
+                cells=np.empty(block.cells.shape, dtype=np.int64),
+                errors=np.empty(len(block.errors)),
+                regressors=np.empty((1, n_features)),
+                points=np.empty((1, n_coordinates)),
+                mean=np.empty(1),
+                variance=np.empty(1),
+                next_mean=np.empty(n_others + 2),
+                next_latent=np.empty(n_others + 2),
+                next_errors=np.empty(n_others + 2),
+                next_variances=np.empty(n_others + 2),
+                costs=np.empty(n_others + 2),
+            ),
         )
+
+    def _opening_state(self) -> OpeningState:
+        """Return the state for the next opening, which must have room for its errors."""
+        mended = self.mended
+        n_cells = len(mended.errors) + len(self._jumps.rows) + 2 * mended.n_free_cells
+        state = self._free_opening_state
+        if state is None or len(state.errors) < n_cells:
+            n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
+            self._free_opening_state = state = new_opening_state(n_cells, *n_features)
+        return state
+
+    def _report_measured(self, rows: slice, record: np.ndarray) -> None:
+        """Correct the means in the record (n,) of the block to predict the measured targets."""
+        mended = self.mended
+        if mended.has_mended_targets:
+            record["mean"][rows] += mended.measured_targets[rows] - mended.y[rows]
+
+    def _suspect_at(self, row: int, was_outlier: bool, report: np.ndarray) -> Suspect:
+        """Return the suspect at a row of the block, whose report (1,) is given."""
+        mended = self.mended
+        regressor = mended.x[row : row + 1].copy()
+        target = mended.y[row : row + 1].copy()
+        return Suspect(regressor, target, self._regressor_before(row), was_outlier, report.copy())
+
+    def _regressor_before(self, row: int) -> np.ndarray | None:
+        """Return the regressor (n_features,) one sample before a row, if there is one."""
+        if not self.mended.follows[row]:
+            return None
+        before, _ = self.mended.row(row - 1, self.mended.errors)
+        return before
+
+    def learned_later(self, rows: slice) -> np.ndarray:
+        """Return which rows of the block were learned later than they were predicted (`Block`)."""
+        return self._learned_later[rows]
+
+    # --- single rows ------------------------------------------------------------------------------
 
     def take_record(
         self,
@@ -799,9 +892,8 @@ class OutlierHandling:
             learned = slice(piece.start, end)
             mended.learn(mended.x[learned], mended.y[learned])
         if is_suspect:
-            before = None
-            if mended.follows[row]:
-                before, _ = mended.row(row - 1, mended.errors)
+            self._has_held_back = True
+            before = self._regressor_before(row)
             regressor = mended.x[row : row + 1].copy()
             target = mended.y[row : row + 1].copy()
         if is_outlier and gate_is_open:
@@ -859,25 +951,42 @@ class OutlierHandling:
                 return None
         elif suspect.was_outlier:
             return None
-        x = suspect.regressor
-        y = suspect.target
         if cause is not None:
             name, error = cause
-            x[0, self.mended.columns_of_newest(name)] -= error
+            suspect.regressor[0, self.mended.columns_of_newest(name)] -= error
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
         plant_jumped = suspect.was_outlier and cause is None
-        learned_before = self.mended.learned
+        opening = None
+        if plant_jumped and row is not None and self.opening is None:
+            opening = self.begin_opening(model, model.gp, errors, row, known)
+            opening.look_ahead()
+        return self._accept(suspect, model, plant_jumped, opening)
+
+    def accept_jump(self, model: Model, n_clipped_ahead: int) -> Accepted:
+        """Learn the suspect, at which the plant may have jumped (`learn_in_block`).
+
+        `n_clipped_ahead` is the number of variances that were clipped at 0 when it looked ahead.
+        """
+        suspect = self.suspect
+        state = self._free_opening_state
+        assert suspect is not None
+        assert state is not None
+        self.suspect = None
+        opening = Opening(self.mended, model, model.gp, state, n_clipped_ahead)
+        self._free_opening_state = None
+        return self._accept(suspect, model, True, opening)
+
+    def _accept(
+        self, suspect: Suspect, model: Model, plant_jumped: bool, opening: Opening | None
+    ) -> Accepted:
+        """Learn the suspect, and keep the model from before if an opening is not over."""
+        x = suspect.regressor
+        y = suspect.target
         self.mended.learn(x, y)
         z = model.scaling.transform(x)
         prior_mean = model.mean(x)
-        opening = None
-        if plant_jumped and row is not None and self.opening is None:
-            opening = Opening(
-                self.mended, model, model.gp, errors, row, learned_before, next_predictions=known
-            )
-            opening.look_ahead()
-            if not opening.is_over:
-                opening.keep(self.copy_of(model.gp))
+        if opening is not None and not opening.is_over:
+            opening.keep(self.copy_of(model.gp))
         learned = model.gp.believe(
             z, y, prior_mean, was_outlier=suspect.was_outlier, opens=plant_jumped
         )
@@ -885,6 +994,33 @@ class OutlierHandling:
             learned[name] = suspect.row[name]
         report = UpdateReport(*learned[0].item())
         return Accepted(report, plant_jumped, opening)
+
+    def begin_opening(
+        self,
+        model: Model,
+        gp: OnlineGP,
+        errors: Errors,
+        row: int,
+        known: BothPredictions | None = None,
+        n_cut: int = 0,
+    ) -> Opening:
+        """Return an opening of the gate at a row of the block.
+
+        `gp` is the online GP of the model before it learned the sample before the row. `errors` are
+        those of replaced measurements, also those of a burst that was refused; `n_cut` of their
+        replacements were cut to the range of the learned outputs, and not counted yet. `known` are
+        the predictions of the row, if they are known already.
+        """
+        mended = self.mended
+        cells, values = mended.cells_of(errors)
+        n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
+        state = new_opening_state(len(errors) + mended.n_free_cells, *n_features)
+        begin_opening(state, cells, values, len(errors), row, *mended.learned)
+        state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_cut
+        if known is not None:
+            (mean_if_right, mean_if_wrong), (if_right, if_wrong) = known
+            take_predictions(state, mean_if_right, if_right, mean_if_wrong, if_wrong)
+        return Opening(mended, model, gp, state)
 
     def copy_of(self, gp: OnlineGP) -> OnlineGP:
         """Return a copy of an online GP, in the memory of one that is not used any more."""
@@ -920,7 +1056,7 @@ class OutlierHandling:
         causes = self._find_causes(suspect, model, row)
         if not causes and not suspect.was_outlier:  # nothing can be wrong
             return False, None, None
-        if not causes and self._constant_features is not None:
+        if not causes and self._compiled_features.has_constant_mean:
             error = mended.errors[target_cell]
             return self._explain_by_target(model, row, other_errors, target_cell, error)
         # explanations: each cause, then "its target was wrong", then "nothing was wrong"
@@ -929,26 +1065,17 @@ class OutlierHandling:
         targets, prediction = self._predict_row(model, row, explanations)
         errors = targets - prediction.mean
         variances = prediction.variance + model.gp.noise_variance
-        costs = density_costs(errors, variances)
-        # A cause counts only if it explains both samples clearly better than "nothing was wrong",
-        # and far better than a model that is wrong here.
-        for i, cause in enumerate(causes.values()):
-            next_square = float(errors[i] ** 2 + variances[i])
-            is_explained = not suspect.was_outlier or (
-                is_close(cause.expected_square, cause.measured_error)
-                and is_close(next_square, cause.measured_error)
-            )
-            if is_explained and costs[-1] - costs[i] + cause.gain > MIN_BLAME_GAIN:
-                costs[i] -= cause.gain
-            else:
-                costs[i] = np.inf
+        target_error = mended.errors[target_cell] if suspect.was_outlier else 0.0
         wrong = len(causes)
-        next_pairs = zip(errors[wrong:].tolist(), variances[wrong:].tolist(), strict=True)
-        if suspect.was_outlier and not is_refuted(
-            mended.errors[target_cell], *(number for pair in next_pairs for number in pair)
-        ):
-            costs[wrong] = np.inf
-        best = int(np.argmin(costs))
+        best = best_explanation(
+            wrong,
+            _compiled_causes(list(causes.values())),
+            suspect.was_outlier,
+            target_error,
+            errors,
+            variances,
+            np.empty(wrong + 2),
+        )
         if suspect.was_outlier and best == wrong:
             return True, None, None
         mended.set_errors(row, explanations[best])
@@ -973,8 +1100,7 @@ class OutlierHandling:
         The mean is a constant. `error` is that of the measurement at `target_cell`.
         """
         mended = self.mended
-        features = self._constant_features
-        assert features is not None
+        features = self._compiled_features
         next_row = self._next_row
         cells, errors = mended.cells_of(other_errors | {target_cell: error})
         rows = mended.measured_rows
@@ -1024,8 +1150,10 @@ class OutlierHandling:
                 continue
             measured_and_mended = np.array([x, x])
             measured_and_mended[1, mended.columns_of_newest(name)] = before
-            errors, variances = _prediction_errors(model, measured_and_mended, y)
-            if model.gp.is_beyond_gate(errors[1], variances[1] - model.gp.noise_variance):
+            mean, latent = model.predict_few(measured_and_mended, is_checked=True)
+            errors = y - mean
+            variances = latent + model.gp.noise_variance
+            if model.gp.is_beyond_gate(errors[1], latent[1]):
                 continue
             measured_cost, mended_cost = density_costs(errors, variances)
             time = row - 1 - self._features[column][1]
@@ -1093,17 +1221,76 @@ class OutlierHandling:
             self.suspect = Suspect(regressor, target, before, bool(row["outlier"][0]), row)
 
 
-def compiled_features(model: Model) -> Features | None:
-    """Return the map from regressors to points of a model, and its mean, for compiled functions.
-
-    None if the mean is not a constant.
-    """
+def compiled_features(model: Model) -> Features:
+    """Return the map from regressors to points of a model, and its mean, for compiled functions."""
     mean = constant_of(model.mean)
-    if mean is None:
-        return None
     scaling = model.scaling
     matrix = np.zeros((0, scaling.n_features)) if scaling.matrix is None else scaling.matrix
-    return Features(scaling.offset, scaling.scale, np.ascontiguousarray(matrix), mean)
+    return Features(
+        scaling.offset,
+        scaling.scale,
+        np.ascontiguousarray(matrix),
+        0.0 if mean is None else mean,
+        mean is not None,
+    )
+
+
+def new_opening_state(n_cells: int, n_features: int, n_coordinates: int) -> OpeningState:
+    """Return the state of an opening with room for the errors of this many measurements.
+
+    Its numbers are set by `outlier_decisions.begin_opening`.
+    """
+    return OpeningState(
+        numbers=np.zeros(outlier_decisions.N_OPENING_NUMBERS, dtype=np.int64),
+        cells=np.zeros((n_cells, 2), dtype=np.int64),
+        errors=np.zeros(n_cells),
+        learned=np.empty(2),
+        regressors=np.empty((2, n_features)),
+        target=np.empty(1),
+        points=np.empty((2, n_coordinates)),
+        mean=np.empty(2),
+        variance=np.empty(2),
+        returned_regressors=np.empty((outlier_decisions.N_RETURNED_SAMPLES, n_features)),
+        returned_targets=np.empty(outlier_decisions.N_RETURNED_SAMPLES),
+    )
+
+
+def new_causes(n: int) -> Causes:
+    """Return room for n causes."""
+    return Causes(
+        cells=np.zeros((n, 2), dtype=np.int64),
+        columns=np.zeros((n, 2), dtype=np.int64),
+        errors=np.zeros(n),
+        gains=np.zeros(n),
+        measured_errors=np.zeros(n),
+        expected_squares=np.zeros(n),
+    )
+
+
+def _compiled_causes(causes: list[Cause]) -> Causes:
+    """Return what `best_explanation` needs to know about causes."""
+    compiled = new_causes(len(causes))
+    for i, cause in enumerate(causes):
+        compiled.gains[i] = cause.gain
+        compiled.measured_errors[i] = cause.measured_error
+        compiled.expected_squares[i] = cause.expected_square
+    return compiled
+
+
+def _compute_prior_means(model: Model, block: Block) -> None:
+    """Compute the prior means of the rows that `learn_block` learns, and of those at jumps."""
+    numbers = block.numbers
+    rows = slice(numbers[block_learning.ROW], numbers[block_learning.END])
+    block.prior_mean[rows] = model.prior_mean(block.mended.regressors[rows])
+    jumps = block.jumps
+    is_reached = (rows.start <= jumps.rows) & (jumps.rows < rows.stop)
+    may_be_wrong = np.flatnonzero(is_reached & (jumps.columns[:, 0] >= 0))
+    regressors = block.mended.regressors[jumps.rows[may_be_wrong]]
+    for regressor, jump in zip(regressors, may_be_wrong, strict=True):
+        columns = jumps.columns[jump]
+        regressor[columns[columns >= 0]] = jumps.values_before[jump]
+    if len(regressors):
+        jumps.prior_mean[may_be_wrong] = model.prior_mean(regressors)
 
 
 def _counted_from(row: int, errors: Errors) -> Errors:
@@ -1151,21 +1338,7 @@ def _range_to_store(learned: Range) -> list[float] | str | None:
     return UNKNOWN if learned == UNKNOWN_RANGE else list(learned)
 
 
-def _prediction_errors(model: Model, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prediction errors (m,) of targets, and their variances (m,).
-
-    The targets (m,), or one target (1,), are those at regressors (m, n_features).
-    """
-    mean, variance = model.predict_few(x, is_checked=True)
-    return y - mean, variance + model.gp.noise_variance
-
-
 def density_costs(errors: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return minus twice the log density (m,) of normal errors (m,), less a constant."""
     pairs = zip(errors.tolist(), variances.tolist(), strict=True)
     return np.array([density_cost(error, variance) for error, variance in pairs])
-
-
-def is_closer(value: Any, first: Any, second: Any) -> Any:
-    """Return whether a value is closer to the first than to the second of two others."""
-    return abs(value - first) < abs(value - second)

@@ -400,10 +400,14 @@ class Adaptation:
         other._record = self._record.copy()
         return other
 
-    def accept_outlier(self) -> None:
-        """Accept the last sample, which was an outlier: it is no longer marked as one."""
-        if self._n:
-            self._record["outlier"][self._n - 1] = False
+    def accept_outliers(self, are_accepted: np.ndarray) -> None:
+        """Accept some of the last samples (k,), which were outliers: they are not marked any more.
+
+        Samples before the last test are passed over.
+        """
+        n = min(len(are_accepted), self._n)
+        outlier = self._record["outlier"][self._n - n : self._n]
+        outlier[are_accepted[len(are_accepted) - n :]] = False
 
     def adapted(self, gp: OnlineGP) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or `gp` itself if there is no reason.

@@ -269,20 +269,6 @@ class Rules(NamedTuple):
     tolerance: float  # largest drift that needs no repair
 
 
-class Jumps(NamedTuple):
-    """Samples at which another signal jumps, and what the jumps may be instead.
-
-    There is one entry for each signal whose jump may be a wrong measurement, because the next value
-    reverses it, or one for the sample if there is none.
-    """
-
-    samples: np.ndarray  # (k,) positions of the samples, rising
-    may_be_wrong: np.ndarray  # (k,) whether there is such a signal
-    points: np.ndarray  # (k, p) the sample with the value before the jump in place of that signal's
-    prior_mean: np.ndarray  # (k,) prior mean at these points
-    is_learned: np.ndarray  # (k,) set to whether the sample is learned in spite of the jump
-
-
 class UpdateReport(NamedTuple):
     """Prediction of one sample, made before its target was used, and the decisions about it."""
 
@@ -1295,8 +1281,8 @@ def _is_candidate(rules, error, latent, residual):  # type: ignore[no-untyped-de
     return _decide(rules.insertion, (error, latent, novelty, parameters))
 
 
-@inlined
-def _caller_has_work(rules, state):  # type: ignore[no-untyped-def]
+@internal
+def caller_has_work(rules, state):  # type: ignore[no-untyped-def]
     """Return whether the caller of `learn` must act before the next sample."""
     if rules.forget_interval > 0 and state.counts[N_SEEN] % rules.forget_interval == 0:
         return True
@@ -1305,8 +1291,8 @@ def _caller_has_work(rules, state):  # type: ignore[no-untyped-def]
     return state.errors[N_SQUARES] >= SCALE_INTERVAL
 
 
-@inlined
-def _are_learnable(rules, state, points, targets, prior_mean):  # type: ignore[no-untyped-def]
+@shared
+def are_learnable(rules, state, points, targets, prior_mean):  # type: ignore[no-untyped-def]
     """Return whether all samples are finite, with a prior variance that is not too large."""
     if not _all_finite(points, targets, prior_mean):
         return False
@@ -1330,7 +1316,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
     samples must be forgotten. Return -1, with nothing learned, if a sample is not finite or if the
     prior variance at one is too large beside the noise.
     """
-    if start == 0 and not _are_learnable(rules, state, points, targets, prior_mean):
+    if start == 0 and not are_learnable(rules, state, points, targets, prior_mean):
         return -1
     for t in range(start, points.shape[0]):
         state.counts[N_SEEN] += 1
@@ -1368,59 +1354,6 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
             _condition(state, n_coordinates, state.work[SCRATCH_A], noise, error)
         if row["accepted"]:
             state.counts[FACTOR_STATUS] = _factor_status(state, row["n_points"])
-        if _caller_has_work(rules, state):
+        if caller_has_work(rules, state):
             return t + 1
     return points.shape[0]
-
-
-@inlined
-def _explains(rules, state, point, prior_mean, target):  # type: ignore[no-untyped-def]
-    """Return whether a sample is within the gate if it is at this point (1, p)."""
-    n = state.counts[N_STORED]
-    mean, _, latent = _project(rules, state, n, point)
-    latent = max(latent, 0.0)
-    if rules.every_sample:
-        n_coordinates = rules.linear_root.shape[0] + n
-        latent += _project_root(state.root, n_coordinates, state.work[PHI], state.work[SCRATCH_A])
-    error = target - (mean + prior_mean)
-    variance = (latent + rules.noise_variance) * state.errors[ERROR_SCALE]
-    return not error * error > rules.gate * rules.gate * variance
-
-
-@python_entry
-def learn_past_jumps(  # type: ignore[no-untyped-def]
-    rules, state, points, targets, prior_mean, start, record, jumps
-):
-    """Do what `learn` does, but stop before a jump that may be wrong and would explain its sample.
-
-    It would if the sample is within the gate with the value before the jump. Where the gate is
-    open, no jump stops it. The index that is returned is that of the jump then, or `start` if there
-    is nothing before it.
-    """
-    if start == 0 and not _are_learnable(rules, state, points, targets, prior_mean):
-        return -1
-    begin = start
-    for j in range(jumps.samples.size):
-        sample = jumps.samples[j]
-        if sample < begin:
-            continue
-        if sample > begin:
-            begin = learn(
-                rules,
-                state,
-                points[:sample],
-                targets[:sample],
-                prior_mean[:sample],
-                begin,
-                record,
-            )
-            if begin < sample or record[begin - 1]["outlier"] or _caller_has_work(rules, state):
-                return begin
-        if state.errors[OUTLIER_LEVEL] >= rules.gate_opens_after:
-            continue
-        if jumps.may_be_wrong[j] and _explains(
-            rules, state, jumps.points[j], jumps.prior_mean[j], targets[sample]
-        ):
-            return sample
-        jumps.is_learned[j] = True
-    return learn(rules, state, points, targets, prior_mean, begin, record)

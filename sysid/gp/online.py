@@ -13,8 +13,9 @@ from scipy.linalg import solve_triangular
 from sysid.arrays import check_instances, check_whole, matrix, member, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
-from sysid.gp import dictionary, outlier_decisions
-from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Jumps, Rules, UpdateReport
+from sysid.gp import block_learning, dictionary, outlier_decisions
+from sysid.gp.block_learning import Block
+from sysid.gp.dictionary import RECORD_DTYPE, Dictionary, Rules, UpdateReport
 from sysid.gp.factors import (
     carry_over,
     factorise,
@@ -718,8 +719,7 @@ class OnlineGP(Exclusive):
 
         Such a sample is not learned while the gate is closed.
         """
-        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.ERROR_SCALE]
-        return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
+        return bool(outlier_decisions.is_beyond_gate(*self.gate_numbers, error, variance))
 
     @exclusive
     def width_of_gate(self, variance: float) -> float:
@@ -1122,7 +1122,6 @@ class OnlineGP(Exclusive):
         until_outlier: bool = False,
         is_predicted: bool = False,
         record: np.ndarray | None = None,
-        jumps: Jumps | None = None,
     ) -> np.ndarray:
         """Do what `update_many` does, for arrays whose shapes were checked.
 
@@ -1130,8 +1129,7 @@ class OnlineGP(Exclusive):
         mean (n,) at the inputs; the reported means are predictions of y. With `until_outlier` the
         record ends with the first outlier, and the samples after it are not processed. With
         `is_predicted` the first sample has been predicted before, and is now learned after all. The
-        record is written to the rows of `record` (n,), or to new ones. With `jumps` it ends before
-        a jump that may be wrong and would explain its sample (`dictionary.learn_past_jumps`).
+        record is written to the rows of `record` (n,), or to new ones.
         """
         if record is None:
             record = np.zeros(len(x), dtype=RECORD_DTYPE)
@@ -1141,26 +1139,59 @@ class OnlineGP(Exclusive):
                 if done == 0:
                     self.check_samples(x, y, prior_mean)
                 self._forget()
-            begin = done
-            samples = (x, y, prior_mean, begin, record)
-            if jumps is None:
-                done = dictionary.learn(self._rules, self._state, *samples)
-            else:
-                done = dictionary.learn_past_jumps(self._rules, self._state, *samples, jumps)
-                if done == begin:
-                    return record[:done]
+            done = dictionary.learn(self._rules, self._state, x, y, prior_mean, done, record)
             if done < 0:
                 self._refuse_samples(x, y, prior_mean)
-            if self._state.counts[dictionary.FACTOR_STATUS] != dictionary.FACTORS_GOOD:
-                self._check_factors()
-            if self._state.errors[dictionary.N_SQUARES] >= dictionary.SCALE_INTERVAL:
-                self._rescale()
+            self._check_and_rescale()
             if not record["outlier"][done - 1]:
                 if self._is_time_to_forget():
                     self._forget()
             elif until_outlier:
                 return record[:done]
         return record
+
+    @exclusive
+    def learn_block(
+        self,
+        features: Features,
+        lags: Lags,
+        block: Block,
+        opening: OpeningState,
+    ) -> int:
+        """Learn rows of a block with the outlier test, as far as compiled code decides about them.
+
+        See `sysid.gp.block_learning.learn_block`, whose reason to return is returned.
+        """
+        numbers = block.numbers
+        numbers[block_learning.MUST_FORGET] = self._must_still_forget()
+        while True:
+            refusing_rules = self._rules._replace(gate=dictionary.GATE_REFUSES_ALL)
+            reason = block_learning.learn_block(
+                self._rules, refusing_rules, self._state, features, lags, block, opening
+            )
+            if reason == block_learning.ROW_IS_REFUSED:
+                row = slice(numbers[block_learning.ROW], numbers[block_learning.ROW] + 1)
+                self._refuse_samples(block.point, block.mended.targets[row], block.prior_mean[row])
+            if reason != block_learning.GP_HAS_WORK:
+                break
+            self._check_and_rescale()
+            if self._is_time_to_forget():
+                self._forget()
+            numbers[block_learning.MUST_FORGET] = 0
+        self.n_clipped_predictions += int(numbers[block_learning.N_CLIPPED])
+        return int(reason)
+
+    def _check_and_rescale(self) -> None:
+        """Check the factors, and update the scale of the variances, if this is due."""
+        if self._state.counts[dictionary.FACTOR_STATUS] != dictionary.FACTORS_GOOD:
+            self._check_factors()
+        if self._state.errors[dictionary.N_SQUARES] >= dictionary.SCALE_INTERVAL:
+            self._rescale()
+
+    @exclusive
+    def can_learn(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> bool:
+        """Return whether `learn` would accept these samples; learn nothing."""
+        return bool(dictionary.are_learnable(self._rules, self._state, x, y, prior_mean))
 
     @exclusive
     def check_samples(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:

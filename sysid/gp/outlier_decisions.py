@@ -2,7 +2,8 @@
 
 A measurement beyond the gate may be wrong, or the plant has changed. `refutes` decides by the next
 row; `look_ahead` compares the rows after an opening of the gate with the predictions of the model
-from before it. `sysid.outliers` prepares their arguments and acts on what they return.
+from before it. `sysid.outliers` prepares their arguments and acts on what they return;
+`sysid.gp.block_learning` does both for the rows of a block.
 """
 
 import math
@@ -24,7 +25,8 @@ class Features(NamedTuple):
     offset: np.ndarray  # (p,)
     scale: np.ndarray  # (p,)
     matrix: np.ndarray  # (q, p); (0, p) without a matrix
-    mean: float  # prior mean of the target, a constant
+    mean: float  # prior mean of the target, if it is a constant
+    has_constant_mean: bool
 
 
 class Lags(NamedTuple):
@@ -37,6 +39,8 @@ class Lags(NamedTuple):
     previous: int  # column of the output before the target; -1: none
     is_change: bool  # whether the target is the change of the output
     max_lag: int  # largest lag of any signal
+    others: np.ndarray  # (n_signals - 1, 2) the signals but the target, and their smallest lags
+    newest: np.ndarray  # (n_signals - 1, 2) columns of the newest values of these; -1: none
 
 
 class Rows(NamedTuple):
@@ -45,6 +49,23 @@ class Rows(NamedTuple):
     regressors: np.ndarray  # (n, p)
     targets: np.ndarray  # (n,)
     continues: np.ndarray  # (n,) whether each row belongs to the record of the one before it
+    follows: np.ndarray  # (n,) whether each row comes right after the one before it
+
+
+# Positions in `MendedBlock.numbers`.
+N_REJECTED, N_CUT = range(2)
+
+
+class MendedBlock(NamedTuple):
+    """Rows of a block in which rejected measurements are replaced; the arrays change in place."""
+
+    #: (2,) N_REJECTED: number of `cells`; N_CUT: replacements cut to the range learned
+    numbers: np.ndarray
+    cells: np.ndarray  # (c, 2) signal and row of each rejected measurement; the rest is free
+    errors: np.ndarray  # (c,) measured value minus its replacement
+    learned: np.ndarray  # (2,) range of the outputs that the model has learned
+    regressors: np.ndarray  # (n, p)
+    targets: np.ndarray  # (n,)
 
 
 # Positions in `OpeningState.numbers`.
@@ -122,6 +143,12 @@ MAX_BEYOND_LEARNED = 0.1
 
 
 @shared
+def is_beyond_gate(gate, noise_variance, scale, error, variance):  # type: ignore[no-untyped-def]
+    """Return whether a prediction error is that of an outlier; a gate of 0 is infinitely wide."""
+    return gate > 0.0 and error * error > gate * gate * ((variance + noise_variance) * scale)
+
+
+@shared
 def gate_width(gate, noise_variance, scale, variance):  # type: ignore[no-untyped-def]
     """Return the largest prediction error that is no outlier; infinite if the gate is 0."""
     width = gate if gate > 0.0 else math.inf
@@ -158,6 +185,12 @@ def replace_lags_of_rows(  # type: ignore[no-untyped-def]
         targets[row] = replace_lags(lags, rows, row, cells, errors, n, regressors[row])
 
 
+@internal
+def output_of(lags, x, y):  # type: ignore[no-untyped-def]
+    """Return the output of a row x (p,) with target y."""
+    return y + x[lags.previous] if lags.is_change else y
+
+
 @shared
 def replacement_error(lags, low, high, x, y, mean):  # type: ignore[no-untyped-def]
     """Return by how much a target y of a row x (p,) exceeds its replacement, and if that was cut.
@@ -171,7 +204,7 @@ def replacement_error(lags, low, high, x, y, mean):  # type: ignore[no-untyped-d
     if not has_value or not low < math.inf or is_unknown:
         return error, False
     margin = MAX_BEYOND_LEARNED * (high - low)
-    measured = y + x[lags.previous] if lags.is_change else y
+    measured = output_of(lags, x, y)
     predicted = measured - error
     replacement = min(max(predicted, low - margin), high + margin)
     if replacement == predicted:
@@ -179,8 +212,54 @@ def replacement_error(lags, low, high, x, y, mean):  # type: ignore[no-untyped-d
     return measured - replacement, True
 
 
+@shared
+def forget_errors(lags, rows, mended, row):  # type: ignore[no-untyped-def]
+    """Keep only the errors that a row, or the one before it, may have among its lags."""
+    numbers = mended.numbers
+    kept = 0
+    for i in range(numbers[N_REJECTED]):
+        time = mended.cells[i, 1]
+        is_kept = time >= row - lags.max_lag - 1
+        for later in range(max(0, time + 1), min(row + 1, rows.targets.size)):
+            is_kept = is_kept and rows.continues[later]
+        if is_kept:
+            mended.cells[kept, 0] = mended.cells[i, 0]
+            mended.cells[kept, 1] = time
+            mended.errors[kept] = mended.errors[i]
+            kept += 1
+    numbers[N_REJECTED] = kept
+
+
+@shared
+def mend_rows(lags, rows, mended, begin):  # type: ignore[no-untyped-def]
+    """Replace the rejected measurements among the lags of the rows from `begin` on."""
+    n = mended.numbers[N_REJECTED]
+    replace_lags_of_rows(
+        lags, rows, begin, mended.cells, mended.errors, n, mended.regressors, mended.targets
+    )
+
+
+@shared
+def replace_target(lags, rows, mended, row, mean):  # type: ignore[no-untyped-def]
+    """Replace the target of a row by its predicted mean, in the rows that follow."""
+    numbers = mended.numbers
+    forget_errors(lags, rows, mended, row)
+    low = mended.learned[0]
+    high = mended.learned[1]
+    x = mended.regressors[row]
+    error, is_cut = replacement_error(lags, low, high, x, mended.targets[row], mean)
+    if is_cut:
+        numbers[N_CUT] += 1
+    n = numbers[N_REJECTED]
+    mended.cells[n, 0] = lags.target
+    mended.cells[n, 1] = row
+    mended.errors[n] = error
+    numbers[N_REJECTED] = n + 1
+    mend_rows(lags, rows, mended, row + 1)
+
+
 @internal
-def _to_points(features, regressors, n, points):  # type: ignore[no-untyped-def]
+def to_points(features, regressors, n, points):  # type: ignore[no-untyped-def]
     """Write the coordinates of n regressors, as `AffineMap.transform` does."""
     for i in range(n):
         if features.matrix.shape[0] == 0:
@@ -203,6 +282,11 @@ def _to_points(features, regressors, n, points):  # type: ignore[no-untyped-def]
 # the replacement: a model that is wrong here misses all of them. The same holds for another signal
 # that is blamed for an outlier, whose own error must be this small with the replacement, too.
 MAX_NEXT_SQUARE_FRACTION = 0.25
+
+
+def is_closer(value, first, second):  # type: ignore[no-untyped-def]
+    """Return whether a value is closer to the first than to the second of two others."""
+    return abs(value - first) < abs(value - second)
 
 
 @shared
@@ -241,6 +325,63 @@ def is_refuted(  # type: ignore[no-untyped-def]
     return cost_if_wrong < cost_if_right and is_close(expected_square, largest_error)
 
 
+# Blame another signal only if replacing its value raises twice the log density of the suspect and
+# of the next sample by more than this.
+MIN_BLAME_GAIN = 2.0
+
+
+@shared
+def best_explanation(  # type: ignore[no-untyped-def]
+    n_causes, causes, was_outlier, target_error, errors, variances, costs
+):
+    """Return the position of what explains a sample that was held back, and the next one, best.
+
+    The explanations are each of the causes, which are wrong values of other signals, then "its
+    target was wrong", then "nothing was wrong". The errors (n_causes + 2,) of the next sample and
+    their variances, with noise, are those under each of them. `target_error` is the measured target
+    minus its prediction. The costs (n_causes + 2,) are written: minus twice the log density.
+
+    A cause counts only if it explains both samples clearly better than "nothing was wrong", and far
+    better than a model that is wrong here. An outlier also has to be refuted (`is_refuted`) if its
+    target was wrong.
+    """
+    wrong = n_causes
+    right = n_causes + 1
+    for i in range(n_causes + 2):
+        costs[i] = density_cost(errors[i], variances[i])
+    for i in range(n_causes):
+        next_square = errors[i] * errors[i] + variances[i]
+        measured_error = causes.measured_errors[i]
+        is_explained = not was_outlier or (
+            is_close(causes.expected_squares[i], measured_error)
+            and is_close(next_square, measured_error)
+        )
+        if is_explained and costs[right] - costs[i] + causes.gains[i] > MIN_BLAME_GAIN:
+            costs[i] -= causes.gains[i]
+        else:
+            costs[i] = math.inf
+    if was_outlier and not is_refuted(
+        target_error, errors[wrong], variances[wrong], errors[right], variances[right]
+    ):
+        costs[wrong] = math.inf
+    best = 0
+    for i in range(1, n_causes + 2):
+        if costs[i] < costs[best]:
+            best = i
+    return best
+
+
+class Causes(NamedTuple):
+    """Wrong values of other signals, each of which would explain a sample that was held back."""
+
+    cells: np.ndarray  # (k, 2) signal and row of each value
+    columns: np.ndarray  # (k, 2) its columns in the regressor of the sample; -1: none
+    errors: np.ndarray  # (k,) measured value minus the value one sample earlier
+    gains: np.ndarray  # (k,) rise of twice the log density of the sample with the earlier value
+    measured_errors: np.ndarray  # (k,) error of the sample as it was measured
+    expected_squares: np.ndarray  # (k,) expected square of its error with the earlier value
+
+
 class NextRow(NamedTuple):
     """The row after an outlier as it is if the measurement was wrong, and if it was right."""
 
@@ -262,7 +403,7 @@ def refutes(  # type: ignore[no-untyped-def]
     n = errors.size
     target_if_wrong = replace_lags(lags, rows, row, cells, errors, n, next_row.regressors[0])
     target_if_right = replace_lags(lags, rows, row, cells, errors, n - 1, next_row.regressors[1])
-    _to_points(features, next_row.regressors, 2, next_row.points)
+    to_points(features, next_row.regressors, 2, next_row.points)
     mean = next_row.mean
     variance = next_row.variance
     next_row.n_clipped[0] = predict(rules, state, next_row.points, mean, variance)
@@ -279,6 +420,38 @@ def refutes(  # type: ignore[no-untyped-def]
 
 
 # --- openings of the gate ------------------------------------------------------------------------
+
+
+@shared
+def begin_opening(opening, cells, errors, n, row, low, high):  # type: ignore[no-untyped-def]
+    """Begin an opening at a row with n errors of replaced measurements: cells (c, 2), errors (c,).
+
+    `low` and `high` are the range of the outputs that the model has learned.
+    """
+    numbers = opening.numbers
+    for i in range(N_OPENING_NUMBERS):
+        numbers[i] = 0
+    numbers[NEXT_ROW] = row
+    numbers[N_REPLACED] = n
+    numbers[N_ERRORS_REPLACED] = n
+    opening.learned[0] = low
+    opening.learned[1] = high
+    for i in range(n):
+        opening.cells[i, 0] = cells[i, 0]
+        opening.cells[i, 1] = cells[i, 1]
+        opening.errors[i] = errors[i]
+
+
+@shared
+def take_predictions(  # type: ignore[no-untyped-def]
+    opening, mean_if_right, variance_if_right, mean_if_wrong, variance_if_wrong
+):
+    """Take the predictions of the next row if the measurement before it was right, and if not."""
+    opening.mean[0] = mean_if_right
+    opening.mean[1] = mean_if_wrong
+    opening.variance[0] = variance_if_right
+    opening.variance[1] = variance_if_wrong
+    opening.numbers[IS_PREDICTED] = 1
 
 
 @internal
@@ -428,7 +601,7 @@ def look_ahead(rules, state, features, lags, rows, opening):  # type: ignore[no-
     while numbers[NEXT_ROW] < rows.targets.size and not (numbers[IS_OVER] or numbers[HAS_RETURNED]):
         n = begin_comparison(lags, rows, opening)
         if n > 0:
-            _to_points(features, opening.regressors, n, opening.points)
+            to_points(features, opening.regressors, n, opening.points)
             n_clipped += predict(rules, state, opening.points[:n], opening.mean, opening.variance)
             set_predictions(opening, n, features.mean)
         if n >= 0:

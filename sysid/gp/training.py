@@ -397,8 +397,8 @@ class Follower(Protocol):
         `measured` are the samples without replaced values; None: nothing was replaced.
         """
 
-    def accept_outlier(self) -> None:
-        """Accept the last sample, which counted as an outlier until now."""
+    def accept_outliers(self, are_accepted: np.ndarray) -> None:
+        """Accept some of the last samples (k,), which counted as outliers until now."""
 
     def adapted(self, gp: OnlineGP) -> OnlineGP:
         """Return the online GP with new hyper-parameters, or the same GP.

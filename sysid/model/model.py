@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from sysid import store
-from sysid.arrays import check_whole, is_number, matrix, rows, vector
+from sysid.arrays import check_whole, is_number, matrix, rows
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import WATCHED_FIELDS, Adaptation, Adaptive
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.dictionary import Jumps, UpdateReport
+from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
 from sysid.gp.linear_part import WithLinearPart
 from sysid.gp.mean import MeanFunction
@@ -485,31 +485,22 @@ class Model:
         until_outlier: bool = False,
         withhold: bool = False,
         record: np.ndarray | None = None,
-        jumps: Jumps | None = None,
     ) -> np.ndarray:
         """Predict and learn rows (n, n_features) with targets (n,), in compiled code.
 
         Returns a record as `OnlineGP.update_many`. With `until_outlier` it ends with the first
         outlier; the rows after it are not processed. With `withhold` the only row is predicted but
         not learned (`OnlineGP.withhold`). The record is written to the rows of `record` (n,), or to
-        new ones. With `jumps`, whose points are regressors, it ends before a jump that may be wrong
-        and would explain its sample.
+        new ones.
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
-        prior_mean = self._prior_mean(x)
+        prior_mean = self.prior_mean(x)
         z = self.scaling.transform(x)
         if withhold:
             return self.gp.withhold(z, y, prior_mean, record)
-        if jumps is not None and jumps.may_be_wrong.any():
-            jumps = jumps._replace(
-                points=self.scaling.transform(jumps.points),
-                prior_mean=self._prior_mean(jumps.points),
-            )
-        return self.gp.learn(
-            z, y, prior_mean, until_outlier=until_outlier, record=record, jumps=jumps
-        )
+        return self.gp.learn(z, y, prior_mean, until_outlier=until_outlier, record=record)
 
-    def _prior_mean(self, x: np.ndarray) -> np.ndarray:
+    def prior_mean(self, x: np.ndarray) -> np.ndarray:
         """Return the mean function (n,) at regressors (n, n_features)."""
         prior_mean = np.ascontiguousarray(self.mean(x), dtype=np.float64)
         if prior_mean.shape != (len(x),):
@@ -521,9 +512,12 @@ class Model:
 
     def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
         """Raise the ValueError of `update_many` if it would refuse these rows; learn nothing."""
-        x = matrix(regressors, self.narx.n_features, "regressors")
-        y = vector(targets, len(x), "targets")
-        self.gp.check_samples(self.scaling.transform(x), y, self._prior_mean(x))
+        x, y = rows(regressors, targets, self.narx.n_features, "regressors")
+        z = self.scaling.transform(x)
+        prior_mean = self.prior_mean(x)
+        if not self.gp.can_learn(z, y, prior_mean):  # then the reason is found
+            matrix(x, self.narx.n_features, "regressors")
+            self.gp.check_samples(z, y, prior_mean)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Succession:
             for column, (name, lag) in enumerate(narx.features)
             if (name, lag - distance) in columns
         ]
+        self._shared = shared  # columns of the later and of the earlier row
         self._later = [later for later, _ in shared]
         self._earlier = [earlier for _, earlier in shared]
         self._is_change = narx.predict is Target.change
@@ -63,8 +64,11 @@ class Succession:
 
         For one pair of rows this takes less time than `between`.
         """
-        if not (later[self._later] == x[self._earlier]).all():
-            return False
+        values = later.tolist()
+        values_before = x.tolist()
+        for column, column_before in self._shared:
+            if values[column] != values_before[column_before]:
+                return False
         if self._target is None:
             return True
         before = x[self._previous] if self._is_change else 0.0
