@@ -217,27 +217,6 @@ class Candidate:
             limits,
         )
 
-    def with_function(self, mean: LinearMean, weights: Array) -> Self:
-        """Return a candidate with the same points, another mean and other weights.
-
-        It reuses the compiled arrays.
-        """
-        changed = replace(self, mean=mean, weights=weights)
-        slopes = np.array(mean.coefficients)
-        changed.__dict__["mean_map"] = self.map_with(slopes, mean.intercept, weights)
-        return changed
-
-    def map_with(self, slopes: Array, intercept: float, weights: Array) -> MeanMap:
-        """Return the arrays of a free run with the same points, another mean and other weights.
-
-        A search simulates many of them, which need not become candidates.
-        """
-        return self.mean_map._replace(
-            weights=np.array(weights)[None],
-            slopes=np.array(slopes)[None],
-            intercept=np.array([intercept]),
-        )
-
     @cached_property
     def integrates(self) -> bool:
         """Whether a common shift of all lagged outputs leaves the predicted change as it is.

@@ -17,6 +17,7 @@ from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
@@ -44,9 +45,9 @@ from sysid.simulation_error.candidate import (
     Pivots,
     Refusal,
     find_runaway,
-    free_run,
     pivots,
 )
+from sysid.simulation_error.split_free_run import SplitFeatures
 from sysid.time_limit import check_time
 
 # A descent of the simplex ends when the costs within it differ by less than this [-].
@@ -344,6 +345,7 @@ class HeldOutBlock(NamedTuple):
     first: int  # first row of the regression that is left out
     last: int  # row after the last one that is left out
     parts: tuple[Segment, ...]
+    samples: tuple[slice, ...]  # samples of each part among those that are simulated
 
 
 class ProfileProblem:
@@ -426,26 +428,44 @@ class ProfileProblem:
         reach = DIVERGENCE_RANGES * float(np.ptp(outputs))
         self.bounds = (float(outputs.min()) - reach, float(outputs.max()) + reach)
         self.step = ceil(len(outputs) / settings.rows)  # the search uses every step-th sample
-        self.inputs = np.ascontiguousarray(self.scaling.transform(self.regressors[:: self.step]))
-        self.blocks = self._cut_blocks(segments)
+        # one feature after the other in memory, as points are chosen and features are computed
+        self.inputs = np.asfortranarray(self.scaling.transform(self.regressors[:: self.step]))
+        self.blocks, is_simulated = self._cut_blocks(segments)
+        self.simulated = SplitFeatures(
+            narx, self.scaling, self.regressors[is_simulated], limits, self.bounds
+        )
 
-    def _cut_blocks(self, segments: Sequence[Segment]) -> list[HeldOutBlock]:
-        """Return the blocks of all partitions, one partition after the other."""
+    def _cut_blocks(
+        self, segments: Sequence[Segment]
+    ) -> tuple[list[HeldOutBlock], NDArray[np.bool_]]:
+        """Return the blocks of all partitions in turn, and which of all samples they simulate.
+
+        The partitions share many of the samples that are simulated.
+        """
         settings = self.settings
-        blocks = []
+        folds = []
+        is_simulated = np.zeros(n_samples(segments), dtype=bool)
         for n in settings.blocks:
             max_simulated = max(1, settings.simulated // (len(settings.blocks) * n))
             last = 0
             for fold in folds_of(segments, n):
                 first = last
                 last = first + n_samples(fold.parts)
-                block = HeldOutBlock(
-                    ceil(first / self.step),
-                    ceil(last / self.step),
-                    truncate(fold.parts, max_simulated),
-                )
-                blocks.append(block)
-        return blocks
+                parts = truncate(fold.parts, max_simulated)
+                is_simulated[first : first + n_samples(parts)] = True
+                folds.append((first, last, parts))
+        n_simulated_before = np.cumsum(is_simulated) - is_simulated
+        blocks = []
+        for first, last, parts in folds:
+            samples = []
+            begin = int(n_simulated_before[first])
+            for part in parts:
+                end = begin + len(part.values)
+                samples.append(slice(begin, end))
+                begin = end
+            rows = ceil(first / self.step), ceil(last / self.step)
+            blocks.append(HeldOutBlock(*rows, parts, tuple(samples)))
+        return blocks, is_simulated
 
     def _check_integrates(self, changes: Array) -> None:
         """Raise `Refusal` unless a pole of the linear model is near 1."""
@@ -489,24 +509,23 @@ class ProfileProblem:
         cuts = np.unique([*range(0, n, FEATURE_BLOCK_ROWS), n])
         return chosen, Ridge(features, self.low, self.high, cuts, values.noise**2)
 
-    def empty(self, values: Values, chosen: Pivots) -> Candidate:
-        """Return the candidate with these points and weights of zero."""
-        points = self.inputs[chosen.chosen]
+    def candidate(self, values: Values, chosen: Pivots, v: Array) -> Candidate:
+        """Return the candidate with these points and the weights v of a regression."""
+        slopes, intercept, weights = self._function(values, chosen, v)
         return Candidate(
             self.narx,
             scaling=self.scaling,
-            mean=LinearMean(self.baseline.tolist()),
-            kernel=self.kernel.with_scales((self.unit * values.size) ** 2, values.lengths),
-            points=points,
-            weights=np.zeros(len(points)),
+            mean=LinearMean(slopes.tolist(), intercept),
+            kernel=self._kernel(values),
+            points=self.inputs[chosen.chosen],
+            weights=weights,
             limits=self.limits,
             bounds=self.bounds,
         )
 
-    def candidate(self, empty: Candidate, values: Values, chosen: Pivots, v: Array) -> Candidate:
-        """Return the candidate with the weights v of a regression."""
-        slopes, intercept, weights = self._function(values, chosen, v)
-        return empty.with_function(LinearMean(slopes.tolist(), intercept), weights)
+    def _kernel(self, values: Values) -> Stationary:
+        """Return the kernel of the target in its unit."""
+        return self.kernel.with_scales((self.unit * values.size) ** 2, values.lengths)
 
     def _function(self, values: Values, chosen: Pivots, v: Array) -> tuple[Array, float, Array]:
         """Return slopes, intercept and weights of the points for the weights v of a regression."""
@@ -524,15 +543,16 @@ class ProfileProblem:
         """
         values = self.profile.values(z)
         chosen, ridge = self.fit(values)
-        empty = self.empty(values, chosen)
+        split = self.simulated.at(self._kernel(values), self.inputs[chosen.chosen])
         sum_of_squares = 0.0
         n_diverged = 0
         n_scored = 0
         for block in self.blocks:
             v = ridge.weights(block.first, block.last)
-            mean_map = empty.map_with(*self._function(values, chosen, v))
-            for part in block.parts:
-                error = (free_run(mean_map, self.bounds, part) - part.values) / self.spread
+            function = self._function(values, chosen, v)
+            for part, samples in zip(block.parts, block.samples, strict=True):
+                output = split.simulate(*function, part, samples)
+                error = (output - part.values) / self.spread
                 is_lost = np.isnan(error)
                 if is_lost.any():
                     n_diverged += 1
@@ -556,9 +576,14 @@ def _features(values: Values, kernel_features: Array, z: Array) -> Array:
     """Return the features (n, N + p + 1) of a regression.
 
     They follow from the features (n, N) of the kernel and the standardised regressors z (n, p).
+    One feature follows the other in memory.
     """
-    linear = np.column_stack([z / values.lengths, np.ones(len(z))])
-    return np.hstack([values.size * kernel_features, values.slope * linear])
+    n, n_points = kernel_features.shape
+    features = np.empty((n_points + z.shape[1] + 1, n))
+    np.multiply(values.size, kernel_features.T, out=features[:n_points])
+    np.multiply((values.slope / values.lengths)[:, None], z.T, out=features[n_points:-1])
+    features[-1] = values.slope
+    return features.T
 
 
 def _difference(narx: Narx, scaling: AffineMap, unit: float) -> tuple[Narx, AffineMap]:
@@ -726,9 +751,8 @@ def _fit_at_minimum(
     try:
         chosen, ridge = problem.final(values, budget)
         error = problem.error(minimum.x)
-        empty = problem.empty(values, chosen)
         explained_variance = ridge.mean_variance()
-        candidate = problem.candidate(empty, values, chosen, ridge.weights())
+        candidate = problem.candidate(values, chosen, ridge.weights())
     except np.linalg.LinAlgError as reason:
         raise Refusal(
             f"double precision does not suffice for the regression on {n_samples} samples: {reason}"
