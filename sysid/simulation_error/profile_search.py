@@ -4,7 +4,7 @@ The length scales of the lags of a signal are tied by a profile (`Profile`), so 
 more hyper-parameters than 4. For given hyper-parameters the weights of the kernel and a linear
 trend follow from a Bayesian linear regression (`Ridge`). The model then simulates the samples that
 the regression left out (`ProfileProblem`). Nelder and Mead's simplex minimises the error of these
-simulations (`optimise`).
+simulations (`SimplexSearch`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ MAX_SEARCH_STARTS = 100_000
 FIRST_SIMPLEX_EDGE = 0.7
 # Hyper-parameters stay within this distance of their medians, in standard deviations of the priors.
 MAX_PRIOR_DEVIATION = 4.0
+# The search for one kernel ends once its cost, the logarithm of the error, is this much above that
+# of another kernel after as many descents [-].
+MAX_COST_BEHIND = 0.05
 # Cost of hyper-parameters for which double precision does not suffice [-].
 SINGULAR_COST = 9.0
 
@@ -92,22 +95,17 @@ class Minimum(NamedTuple):
     starts: tuple[float, ...]  # smallest cost after the descent from each start
 
 
-def optimise(
-    cost: Callable[[Array], float],
-    starts: Sequence[Array],
-    *,
-    size: float,
-    bound: float,
-    evaluations: int,
-) -> Minimum:
-    """Minimise a cost of x (d,) by Nelder and Mead's simplex.
+@dataclass(frozen=True)
+class SimplexSearch:
+    """Minimise a cost of x (d,) by Nelder and Mead's simplex, in several stages.
 
     The simplex suits a cost with ripples and kinks, whose gradient is of no use. It descends from
     every start, then again from the best point with a new simplex. Every start and the last descent
-    get the same share of the evaluations.
+    are a stage, with the same share of the evaluations.
 
     Parameters
     ----------
+    cost : callable
     starts : sequence of (d,)
     size : float
         Edges of the first simplex, along the axes.
@@ -116,21 +114,48 @@ def optimise(
     evaluations : int
         Largest number of evaluations of the cost.
     """
-    best = np.inf
-    x = starts[0]
-    n = 0
 
-    def evaluate(trial: Array) -> float:
-        nonlocal best, x, n
-        check_time()
-        value = float(cost(trial))
-        n += 1
-        if value < best or n == 1:
-            best = value
-            x = trial.copy()
-        return value
+    cost: Callable[[Array], float]
+    starts: Sequence[Array]
+    size: float
+    bound: float
+    evaluations: int
 
-    def descend(start: Array, size: float, max_evaluations: int) -> None:
+    @property
+    def n_stages(self) -> int:
+        """Number of stages: a descent from every start, and the last one from the best point."""
+        return len(self.starts) + 1
+
+    def run(self, stage: int, before: Minimum | None = None) -> Minimum:
+        """Return the minimum after a stage, counted from 0, given that after the stage before."""
+        begun = Minimum(self.starts[0], np.inf, 0, ()) if before is None else before
+        max_evaluations = (stage + 1) * self.evaluations // self.n_stages
+        if stage < len(self.starts):
+            after = self._descend(begun, self.starts[stage], self.size, max_evaluations)
+            return after._replace(starts=(*begun.starts, after.value))
+        while begun.n_evaluations < max_evaluations:
+            after = self._descend(begun, begun.x, 0.5 * self.size, max_evaluations)
+            if begun.value - after.value < COST_TOLERANCE:
+                return after
+            begun = after
+        return begun
+
+    def _descend(self, before: Minimum, start: Array, size: float, max_evaluations: int) -> Minimum:
+        """Return the minimum after a descent; the evaluations before it count, too."""
+        best = before.value
+        x = before.x
+        n = before.n_evaluations
+
+        def evaluate(trial: Array) -> float:
+            nonlocal best, x, n
+            check_time()
+            value = float(self.cost(trial))
+            n += 1
+            if value < best or n == 1:
+                best = value
+                x = trial.copy()
+            return value
+
         inward = np.where(start > 0, -size, size)  # so that the simplex is inside the bounds
         options = {
             "initial_simplex": np.vstack([start, start + np.diag(inward)]),
@@ -139,19 +164,30 @@ def optimise(
             "fatol": COST_TOLERANCE,
             "xatol": VARIABLE_TOLERANCE,
         }
-        bounds = [(-bound, bound)] * len(start)
+        bounds = [(-self.bound, self.bound)] * len(start)
         minimize(evaluate, start, method="Nelder-Mead", bounds=bounds, options=options)
+        return before._replace(x=x, value=best, n_evaluations=n)
 
-    best_after_starts = []
-    for number, start in enumerate(starts, start=1):
-        descend(start, size, number * evaluations // (len(starts) + 1))
-        best_after_starts.append(best)
-    while n < evaluations:
-        before = best
-        descend(x, 0.5 * size, evaluations)
-        if before - best < COST_TOLERANCE:
-            break
-    return Minimum(x, best, n, tuple(best_after_starts))
+
+def search_together(searches: Sequence[SimplexSearch], max_behind: float) -> list[Minimum]:
+    """Return the minima of searches of equally many stages, done at the same time.
+
+    A search whose cost is more than `max_behind` above the smallest one after a stage ends there.
+    """
+    minima: list[Minimum | None] = [None] * len(searches)
+    in_race = list(range(len(searches)))
+    for stage in range(searches[0].n_stages):
+        works = [partial(searches[number].run, stage, minima[number]) for number in in_race]
+        after_stage = together(works)
+        for number, minimum in zip(in_race, after_stage, strict=True):
+            minima[number] = minimum
+        largest = min(minimum.value for minimum in after_stage) + max_behind
+        in_race = [
+            number
+            for number, minimum in zip(in_race, after_stage, strict=True)
+            if minimum.value <= largest
+        ]
+    return [minimum for minimum in minima if minimum is not None]
 
 
 class Prior(NamedTuple):
@@ -711,10 +747,11 @@ class ProfileSearch(Estimator):
             ProfileProblem(narx, segments, limits, kernel, self, budget) for kernel in self.kernels
         ]
         searches = [
-            partial(self._search, problem, np.random.default_rng([seed, number]))
+            self._search(problem, np.random.default_rng([seed, number]))
             for number, problem in enumerate(problems)
         ]
-        results = list(zip(problems, together(searches), strict=True))
+        minima = search_together(searches, MAX_COST_BEHIND)
+        results = list(zip(problems, minima, strict=True))
         for problem, minimum in sorted(results, key=lambda result: result[1].value):
             fit = _fit_at_minimum(problem, minimum, budget, n)
             if not find_runaway(fit.candidate, segments):
@@ -730,11 +767,11 @@ class ProfileSearch(Estimator):
             report["searches"].append(search)
         return fit._replace(report=report | fit.report)
 
-    def _search(self, problem: ProfileProblem, generator: np.random.Generator) -> Minimum:
-        """Minimise the cost of a problem from the medians of the priors and from random starts."""
+    def _search(self, problem: ProfileProblem, generator: np.random.Generator) -> SimplexSearch:
+        """Return the search of a problem from the medians of the priors and from random starts."""
         d = len(problem.profile.priors)
         starts = [np.zeros(d), *generator.standard_normal((self.starts - 1, d))]
-        return optimise(
+        return SimplexSearch(
             problem.cost,
             starts,
             size=FIRST_SIMPLEX_EDGE,

@@ -25,7 +25,8 @@ from sysid.simulation_error.profile_search import (
     Profile,
     ProfileProblem,
     Ridge,
-    optimise,
+    SimplexSearch,
+    search_together,
 )
 
 # --- the regression -------------------------------------------------------------------------------
@@ -125,13 +126,34 @@ def test_search_finds_a_minimum_and_keeps_to_its_evaluations():
         return rosen(x)
 
     starts = [np.array([-1.2, 1.0]), np.array([3.0, 3.0])]
-    minimum = optimise(cost, starts, size=0.5, bound=4.0, evaluations=300)
+    search = SimplexSearch(cost, starts, size=0.5, bound=4.0, evaluations=300)
+    (minimum,) = search_together([search], max_behind=0.0)
     assert len(trials) == minimum.n_evaluations
     assert minimum.n_evaluations <= 300
     assert minimum.value == rosen(minimum.x)
     assert minimum.value == min(rosen(trial) for trial in trials)
     assert minimum.value < 1e-2
     assert np.max(np.abs(trials)) <= 4.0
+    assert len(minimum.starts) == 2
+
+
+def shifted_rosen(shift):
+    """Return a search of the Rosenbrock function plus a shift, in three stages."""
+    starts = [np.array([-1.2, 1.0]), np.array([3.0, 3.0])]
+    return SimplexSearch(lambda x: rosen(x) + shift, starts, size=0.5, bound=4.0, evaluations=300)
+
+
+def test_search_that_is_far_behind_ends():
+    """The searches differ by a shift alone, so that the order of their costs never changes."""
+    alone = [search_together([shifted_rosen(shift)], max_behind=1.0)[0] for shift in (0.0, 0.9)]
+    ahead, near, behind = search_together(
+        [shifted_rosen(0.0), shifted_rosen(0.9), shifted_rosen(1.1)], max_behind=1.0
+    )
+    assert ahead.value == alone[0].value
+    assert near.value == alone[1].value
+    assert ahead.n_evaluations == near.n_evaluations == alone[0].n_evaluations > 100
+    assert behind.n_evaluations <= 100
+    assert len(behind.starts) == 1
 
 
 def test_length_scales_follow_a_profile_over_the_lag():
