@@ -40,6 +40,7 @@ class MeanMap(NamedTuple):
     slopes: np.ndarray  # (m, p) target unit per unit of the feature
     offset: np.ndarray  # (m, p) unit of the feature
     matrix: np.ndarray  # (m, p, c) A', per unit of the feature
+    is_diagonal: np.ndarray  # (m,) whether A is a diagonal matrix, with a coordinate per feature
     feedback: np.ndarray  # (q,) features that are lagged outputs
     row: np.ndarray  # (q,) rows of these features among the last L samples
     column: np.ndarray  # (q,) outputs of these features
@@ -74,6 +75,7 @@ class MeanMap(NamedTuple):
             slopes=np.array([mean.gradient(origin)[0] for mean in means]),
             offset=np.array([scaling.offset for scaling in scalings]),
             matrix=pad_and_stack([scaling.linear_part().T for scaling in scalings]),
+            is_diagonal=np.array([_is_diagonal(scaling.linear_part()) for scaling in scalings]),
             feedback=feedback,
             row=row,
             column=column,
@@ -83,7 +85,7 @@ class MeanMap(NamedTuple):
         )
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndarray) -> float:
     """Return the mean of one target at the regressor x (p,).
 
@@ -96,12 +98,16 @@ def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndar
         total += mean_map.slopes[output, d] * x[d]
     n = mean_map.n_points[output]
     n_coordinates = mean_map.n_coordinates[output]
-    z[:n_coordinates] = 0.0
-    for d in range(x.size):
-        deviation = x[d] - offset[d]
-        row = matrix[d]
-        for c in range(n_coordinates):
-            z[c] += row[c] * deviation
+    if mean_map.is_diagonal[output]:
+        for d in range(x.size):
+            z[d] = matrix[d, d] * (x[d] - offset[d])
+    else:
+        z[:n_coordinates] = 0.0
+        for d in range(x.size):
+            deviation = x[d] - offset[d]
+            row = matrix[d]
+            for c in range(n_coordinates):
+                z[c] += row[c] * deviation
     points = mean_map.points[output, :n_coordinates]
     covariances(mean_map.kernels[output], mean_map.parameters[output], points, n, z, k)
     for j in range(n):
@@ -185,6 +191,12 @@ def map_to_points(model: Differentiable) -> AffineMap:
         return model.scaling
     of_points = model.scaling.linear_part()[: gp.point_kernel.n_features]
     return AffineMap.of_matrix(model.scaling.offset, of_points)
+
+
+def _is_diagonal(matrix: Array) -> bool:
+    """Return whether a matrix is square, and zero beside its diagonal."""
+    rows, columns = matrix.shape
+    return rows == columns and bool(np.count_nonzero(matrix) == np.count_nonzero(np.diag(matrix)))
 
 
 def pad_and_stack(arrays: Sequence[Array]) -> Array:

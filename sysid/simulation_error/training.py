@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from math import inf
+from math import ceil, inf
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -68,7 +68,8 @@ MAX_CROSS_VALIDATION_SAMPLES = 15000
 BLOCKS_PER_FOLD = 3
 # Number of the stream of random numbers for the calibration.
 CALIBRATION_STREAM = 1
-# Long simulations of each fold that measure the bands; this many reach most of the fold.
+# Long simulations of each fold that measure the bands; this many reach most of the fold. The parts
+# of a fold share them: more of a short part would be almost the same samples again.
 N_LONG_RUNS = 5
 # Where lags are compared, a feature must lower the mean square by this fraction of it [-]. The
 # information criterion of Akaike asks for 2 / n in n independent samples. Errors of a free run stay
@@ -902,9 +903,11 @@ def _measure_bands(
             for fit_model, parts in held_out
         ]
     )
-    simulated = together(
-        [partial(measure_bands, model, [pair], seed, n_long=N_LONG_RUNS) for pair in held_out]
-    )
+    works = []
+    for fit_model, parts in held_out:
+        n_long = ceil(N_LONG_RUNS / len(parts))
+        works.append(partial(measure_bands, model, [(fit_model, parts)], seed, n_long=n_long))
+    simulated = together(works)
     return (*one_step, *typical(simulated)[1:])
 
 
