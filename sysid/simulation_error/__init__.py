@@ -27,8 +27,9 @@ predictions (a simulation, here called free run) such a model may drift or diver
      length scales of the lags of a signal follow a profile of two numbers. Given the
      hyper-parameters, weights and linear trend follow from one Bayesian regression, and the model
      simulates blocks of the samples that the regression left out. Nelder and Mead's simplex
-     minimises the error of these simulations over the hyper-parameters, for each kernel. For a
-     plant that integrates, `DifferenceSearch` does the same with differences of the outputs.
+     minimises the error of these simulations over the hyper-parameters, for each kernel that does
+     not fall behind. For a plant that integrates, `DifferenceSearch` does the same with differences
+     of the outputs.
    - `OutputErrorRefinement` (`refinement.py`) suits few lags and many samples.
      Levenberg-Marquardt minimises the error of the simulation itself over linear part, weights and
      the directions in which the function varies. It uses exact sensitivities of the free run

@@ -726,7 +726,8 @@ class ProfileSearch(Estimator):
     ) -> FitResult:
         """Search the hyper-parameters of every kernel, and take the best; see `Estimator.fit`.
 
-        The best is the one of lowest cost whose model does not run away.
+        The best is the one of lowest cost whose model does not run away. A kernel whose cost is
+        more than `MAX_COST_BEHIND` above that of another one after a descent is not pursued.
 
         Raises
         ------
