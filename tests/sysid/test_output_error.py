@@ -95,6 +95,17 @@ def test_free_run_is_that_of_a_plain_loop(narx, limits):
     assert squared_error(candidate, [segment]) == pytest.approx(mean_square)
 
 
+@pytest.mark.parametrize("n_coordinates", [None, 4], ids=["diagonal map", "square map"])
+def test_free_run_in_as_many_coordinates_as_features_is_that_of_a_plain_loop(n_coordinates):
+    narx = KINDS_OF_LAGS["change"]
+    assert narx.n_features == 4
+    candidate = random_candidate(narx, size=0.4, n_coordinates=n_coordinates)
+    signals = random_signals(narx, N_RUN_SAMPLES)
+    expected = naive_free_run(candidate, signals, narx.max_lag, N_RUN_SAMPLES)
+    path = candidate.simulate(segment_of(narx, signals))
+    np.testing.assert_allclose(path, expected, rtol=1e-9, atol=1e-12)
+
+
 @free_and_limited
 @EACH_KIND_OF_LAGS
 def test_sensitivities_are_those_of_a_plain_loop(narx, limits):
