@@ -801,9 +801,7 @@ class _Model:
         alone. Then `_in_clear_directions` tells what is clear of them together.
         """
         if name not in self._input_weights:
-            number = self.inputs.index(name)
-            begin = 1 + self.n_output_lags + number * self.n_input_lags
-            chosen = slice(begin, begin + self.n_input_lags)
+            chosen = self._columns_of_input(name)
             coefficients = self.coefficients[chosen]
             is_clear = np.abs(self.t_values[chosen]) > MIN_T_VALUE
             if is_clear.any():
@@ -812,6 +810,15 @@ class _Model:
                 clear = _in_clear_directions(coefficients, self._covariance[chosen, chosen])
             self._input_weights[name] = -clear
         return self._input_weights[name]
+
+    def has_clear_lags(self, name: str) -> bool:
+        """Whether a coefficient of an input is clear alone."""
+        return bool(np.any(np.abs(self.t_values[self._columns_of_input(name)]) > MIN_T_VALUE))
+
+    def _columns_of_input(self, name: str) -> slice:
+        """Return the positions of the lags of an input among the coefficients."""
+        begin = 1 + self.n_output_lags + self.inputs.index(name) * self.n_input_lags
+        return slice(begin, begin + self.n_input_lags)
 
     def weights(self, name: str) -> Array:
         """Effect of a value of a signal on the residuals from its sample on."""
@@ -1163,11 +1170,15 @@ def _decide_on_input(
     wrong: Sequence[NDArray[np.bool_]],
 ) -> None:
     """Mark the candidates of an input that are wrong."""
+    has_clear_lags = any(model.has_clear_lags(name) for model in models)
     unclear: list[tuple[int, int]] = []
     contradicted = []
     answers = []
     for record, is_unknown in enumerate(unknown):
         for k in np.flatnonzero(is_unknown).tolist():
+            if not has_clear_lags and _is_isolated(signal, record, k):
+                wrong[record][k] = True  # the answer to it is too uncertain to judge it
+                continue
             clear = _clear_evidence(models, estimates, [name], record, k)
             if not clear:
                 wrong[record][k] = _is_isolated(signal, record, k)
