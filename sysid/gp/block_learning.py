@@ -86,6 +86,10 @@ LEARNED_MENDED = 3
 NO_OPENING = -1
 
 
+# The only sample of a call of `learn`. For a literal 0, numba would compile `learn` once more.
+FIRST_SAMPLE = np.int64(0)
+
+
 # What a step of `learn_block` does with its row, beside a reason to return.
 IS_LEARNED, IS_WITHHELD, STAYS_OUTLIER = range(-3, 0)
 
@@ -552,7 +556,7 @@ def learn_block(  # type: ignore[no-untyped-def]
             block.point,
             block.mended.targets[row : row + 1],
             block.prior_mean[row : row + 1],
-            0,
+            FIRST_SAMPLE,
             block.record[row : row + 1],
         )
         if n_learned < 0:
