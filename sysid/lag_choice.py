@@ -81,6 +81,9 @@ SCORED_ORDER_LIMITS = (2, 4, 6)
 #: of the model, or of a linear model with the squares of the lags.
 MIN_LINEAR_ERROR_RATIO = 1.1
 
+#: The further candidates of a nonlinear record must lower the held-out error below this fraction.
+MAX_ERROR_RATIO_OF_FURTHER = 0.98
+
 #: Errors whose ratio is at most this count as equal: then the fewest lags are taken.
 MAX_EQUAL_ERROR_RATIO = 1.01
 
@@ -524,7 +527,8 @@ def choose_lags(
     these estimators and the fewest lags win. Where the model, or a linear model with the squares of
     the lags, is better than all linear models by 10 %, these are a poor guide to the lags. Then
     further candidates compete: the best ones with the squares, those with 1 to 2, 3 to 4, 5 to 6
-    and more lags of the output, and those with so many lags of the inputs. A model is scored with
+    and more lags of the output, and those with so many lags of the inputs. They win only if they
+    lower the error by 2 %. A model is scored with
     the variance of its kernel, and with parts of it (`VARIANCE_FACTORS`). If it wins without a
     linear part, it then competes with variants of itself: longer length scales a priori, a constant
     mean. The linear models and the variants take part only if the settings name no kernel, no mean
@@ -788,34 +792,33 @@ def _choose_by_all_estimators(
     """Return the best candidate by the errors of all estimators, and what `choose_lags` needs."""
     largest = linear.largest
     scored = _best_by_order(tried)
-    ranked_with_squares, error_with_squares = linear.rank_with_squares(tried)
-    further: list[dict[str, Any]] = []
-    for row in [*_best_by_order(ranked_with_squares), *_best_of_ranges(tried)]:
-        if row not in [*scored, *further]:
-            further.append(row)
+    further, error_with_squares = _further_candidates(linear, tried, scored)
     entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
     for row in [*scored, *further]:
         narx = make_narx(row["na"], row["nb"], row["nk"])
         entrants[id(row)] = _entrants(narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
-
-    def is_nonlinear(smallest: float) -> bool:
-        lines = [tried[0][LINEAR], *(_complete_error(row, LONG_LINEAR) for row in scored)]
-        return MIN_LINEAR_ERROR_RATIO * min(smallest, error_with_squares) < min(lines)
-
+    smallest = tried[0][LINEAR] if is_open else inf
     smallest = _score_each(
-        names,
-        scored,
-        further,
-        entrants,
-        records,
-        starts,
-        largest,
-        is_nonlinear,
-        smallest=tried[0][LINEAR] if is_open else inf,
-        is_open=is_open,
+        names, scored, entrants, records, starts, smallest, largest, is_open=is_open
     )
+    lines = [tried[0][LINEAR], *(_complete_error(row, LONG_LINEAR) for row in scored)]
+    is_nonlinear = MIN_LINEAR_ERROR_RATIO * min(smallest, error_with_squares) < min(lines)
+    if is_nonlinear and further and MODEL in names:
+        smallest_further = _score_each(
+            [MODEL, LINEAR_PART],
+            further,
+            entrants,
+            records,
+            starts,
+            smallest,
+            largest,
+            is_open=is_open,
+        )
+        if smallest_further < MAX_ERROR_RATIO_OF_FURTHER * smallest:
+            scored += further
+            smallest = smallest_further
     if smallest == inf:  # the time was up before any error was known
         return *_choose_by_linear_models(tried, make_narx, records, settings), settings
     limit = _largest_equal(scored, names, records, make_narx)
@@ -851,48 +854,53 @@ def _choose_by_all_estimators(
     return chosen, narx, settings_of_entrant
 
 
+def _further_candidates(
+    linear: _LinearCandidates, tried: list[dict[str, Any]], scored: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], float]:
+    """Return the candidates that also compete if the record is nonlinear, without the scored ones.
+
+    Also return the smallest RMSE of the linear models with squares.
+    """
+    ranked_with_squares, error_with_squares = linear.rank_with_squares(tried)
+    further: list[dict[str, Any]] = []
+    for row in [*_best_by_order(ranked_with_squares), *_best_of_ranges(tried)]:
+        if row not in [*scored, *further]:
+            further.append(row)
+    return further, error_with_squares
+
+
 def _score_each(
     names: Sequence[str],
-    scored: list[dict[str, Any]],
-    further: Sequence[dict[str, Any]],
+    scored: Sequence[dict[str, Any]],
     entrants: dict[int, dict[str, tuple[Narx, Settings]]],
     records: Sequence[xr.Dataset],
     starts: FoldStarts,
-    largest: float,
-    is_nonlinear: Callable[[float], bool],
-    *,
     smallest: float,
+    largest: float,
+    *,
     is_open: bool,
 ) -> float:
     """Add the errors of the estimators to the candidates, and return the smallest error.
 
     An error that can no longer come near the smallest one stays incomplete. Nothing more is scored
-    once the time of the search is up. The further candidates are scored, too, and appended to the
-    scored ones, if the smallest error after the models says that the record is nonlinear.
+    once the time of the search is up.
     """
     n_scored = [len(_worth_scoring(name, names, scored)) for name in names if name != LINEAR]
     steps = Steps(sum(n_scored))
-
-    def score(name: str, rows: Sequence[dict[str, Any]]) -> None:
-        nonlocal smallest
-        for row in rows:
-            if name not in entrants[id(row)] or out_of_time():
+    for name in names:
+        if name == LINEAR:
+            continue  # `rank_lags` has scored it
+        for row in _worth_scoring(name, names, scored):
+            if name not in entrants[id(row)]:
                 continue
+            if out_of_time():
+                return smallest
             limit = MAX_EQUAL_ERROR_RATIO * smallest
             narx, entrant = entrants[id(row)][name]
             factors = VARIANCE_FACTORS if is_open and name in (MODEL, LINEAR_PART) else [1.0]
             with steps.step():
                 _score(row, name, narx, records, entrant, limit, starts, largest, factors)
             smallest = min(smallest, _complete_error(row, name))
-
-    for name in names:
-        if name == LINEAR:
-            continue  # `rank_lags` has scored it
-        score(name, _worth_scoring(name, names, scored))
-        if name == MODEL and is_nonlinear(smallest):
-            steps.n_planned += len(further)
-            score(name, further)
-            scored += further
     return smallest
 
 
