@@ -22,6 +22,7 @@ scales of the signals. It is found in three steps.
    plant may saturate, and the value stays. Where the linear model predicts no clear answer, the
    plant may answer to the square of the input: a candidate is wrong, too, if a model with squares
    predicts a clear answer, and the outputs are those of ordinary values.
+   Candidates whose answers would drown in the noise one by one are judged together.
 
 Values of which the record does not tell whether they are wrong stay as they are, unless they are
 far beyond everything else.

@@ -528,11 +528,11 @@ def choose_lags(
     the lags, is better than all linear models by 10 %, these are a poor guide to the lags. Then
     further candidates compete: the best ones with the squares, those with 1 to 2, 3 to 4, 5 to 6
     and more lags of the output, and those with so many lags of the inputs. They win only if they
-    lower the error by 2 %. A model is scored with
-    the variance of its kernel, and with parts of it (`VARIANCE_FACTORS`). If it wins without a
-    linear part, it then competes with variants of itself: longer length scales a priori, a constant
-    mean. The linear models and the variants take part only if the settings name no kernel, no mean
-    and no kind of linear part. An input that never moves gets no lags.
+    lower the error by 2 %. A model is scored with the variance of its kernel, and with parts of it
+    (`VARIANCE_FACTORS`). If it wins without a linear part, it then competes with variants of
+    itself: longer length scales a priori, a constant mean. The linear models and the variants take
+    part only if the settings name no kernel, no mean and no kind of linear part. An input that
+    never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of simulations of held-out folds
     (`FreeRun.compare_lags`). The candidates have 1, 2, 3, 4 or 6 lags of the output, and as many,

@@ -285,8 +285,19 @@ def _find_causes(rules, state, features, lags, block, suspect):  # type: ignore[
     return n_causes
 
 
+@internal
+def _add_cause(causes, i, cells, errors, n):  # type: ignore[no-untyped-def]
+    """Append the wrong value of cause i to n errors of measurements; return how many they are."""
+    cells[n, 0] = causes.cells[i, 0]
+    cells[n, 1] = causes.cells[i, 1]
+    errors[n] = causes.errors[i]
+    return n + 1
+
+
 @inlined
-def _explain(rules, state, features, lags, block, n_causes, n_others):  # type: ignore[no-untyped-def]
+def _explain(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, block, n_causes, n_others
+):
     """Return the position of the best explanation of a suspect (`best_explanation`).
 
     `n_others` is the number of errors without that of its target, which is the last one.
@@ -304,10 +315,7 @@ def _explain(rules, state, features, lags, block, n_causes, n_others):  # type: 
     for i in range(n_causes + 2):
         n = n_others
         if i < n_causes:
-            scratch.cells[n, 0] = causes.cells[i, 0]
-            scratch.cells[n, 1] = causes.cells[i, 1]
-            scratch.errors[n] = causes.errors[i]
-            n += 1
+            n = _add_cause(causes, i, scratch.cells, scratch.errors, n)
         elif i == n_causes and was_outlier:
             scratch.cells[n, 0] = lags.target
             scratch.cells[n, 1] = row - 1
@@ -333,23 +341,24 @@ def _explain(rules, state, features, lags, block, n_causes, n_others):  # type: 
 
 
 @internal
-def _mend_next_rows(lags, rows, mended, causes, row, n_others, best, n_causes):  # type: ignore[no-untyped-def]
+def _mend_next_rows(  # type: ignore[no-untyped-def]
+    lags, rows, mended, causes, row, n_others, best, n_causes
+):
     """Mend the rows from the one after a suspect on, according to its best explanation.
 
     Its target was right. `n_others` is the number of errors without that of the target.
     """
     n = n_others
     if best < n_causes:
-        mended.cells[n, 0] = causes.cells[best, 0]
-        mended.cells[n, 1] = causes.cells[best, 1]
-        mended.errors[n] = causes.errors[best]
-        n += 1
+        n = _add_cause(causes, best, mended.cells, mended.errors, n)
     mended.numbers[N_REJECTED] = n
     mend_rows(lags, rows, mended, row)
 
 
 @inlined
-def _look_ahead(rules, state, features, lags, block, opening, n_others):  # type: ignore[no-untyped-def]
+def _look_ahead(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, block, opening, n_others
+):
     """Begin an opening of the gate at the next row, and compare the rows that come.
 
     The error of the target comes after the others in the free part of the errors.
@@ -449,7 +458,9 @@ def _begin_suspect(rules, state, lags, block, suspect):  # type: ignore[no-untyp
 
 
 @inlined
-def _finish_suspect(rules, state, block, suspect, cause, mean, variance):  # type: ignore[no-untyped-def]
+def _finish_suspect(  # type: ignore[no-untyped-def]
+    rules, state, block, suspect, cause, mean, variance
+):
     """Report what was decided about a suspect that was learned, and its prediction from before."""
     numbers = block.numbers
     was_outlier = numbers[WAS_OUTLIER] == 1
