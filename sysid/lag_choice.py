@@ -792,20 +792,18 @@ def _choose_by_all_estimators(
     """Return the best candidate by the errors of all estimators, and what `choose_lags` needs."""
     largest = linear.largest
     scored = _best_by_order(tried)
-    further, error_with_squares = _further_candidates(linear, tried, scored)
-    entrants: dict[int, dict[str, tuple[Narx, Settings]]] = {}
-    for row in [*scored, *further]:
-        narx = make_narx(row["na"], row["nb"], row["nk"])
-        entrants[id(row)] = _entrants(narx, records, settings)
+    entrants = _entrants_of(scored, make_narx, records, settings)
     is_open = _leaves_estimator_open(settings)
     names = _competing(settings, entrants, is_open=is_open)
     smallest = tried[0][LINEAR] if is_open else inf
     smallest = _score_each(
         names, scored, entrants, records, starts, smallest, largest, is_open=is_open
     )
-    lines = [tried[0][LINEAR], *(_complete_error(row, LONG_LINEAR) for row in scored)]
-    is_nonlinear = MIN_LINEAR_ERROR_RATIO * min(smallest, error_with_squares) < min(lines)
-    if is_nonlinear and further and MODEL in names:
+    further = []
+    if MODEL in names and not out_of_time():
+        further = _further_candidates(linear, tried, scored, smallest)
+    if further:
+        entrants |= _entrants_of(further, make_narx, records, settings)
         smallest_further = _score_each(
             [MODEL, LINEAR_PART],
             further,
@@ -855,18 +853,24 @@ def _choose_by_all_estimators(
 
 
 def _further_candidates(
-    linear: _LinearCandidates, tried: list[dict[str, Any]], scored: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], float]:
+    linear: _LinearCandidates,
+    tried: list[dict[str, Any]],
+    scored: Sequence[dict[str, Any]],
+    smallest: float,
+) -> list[dict[str, Any]]:
     """Return the candidates that also compete if the record is nonlinear, without the scored ones.
 
-    Also return the smallest RMSE of the linear models with squares.
+    There are none if it is not: `smallest` is the error of the best estimator so far.
     """
     ranked_with_squares, error_with_squares = linear.rank_with_squares(tried)
+    lines = [tried[0][LINEAR], *(_complete_error(row, LONG_LINEAR) for row in scored)]
+    if MIN_LINEAR_ERROR_RATIO * min(smallest, error_with_squares) >= min(lines):
+        return []
     further: list[dict[str, Any]] = []
     for row in [*_best_by_order(ranked_with_squares), *_best_of_ranges(tried)]:
         if row not in [*scored, *further]:
             further.append(row)
-    return further, error_with_squares
+    return further
 
 
 def _score_each(
@@ -979,6 +983,20 @@ def _leaves_estimator_open(settings: Settings) -> bool:
         and settings.training.kernel == SquaredExponential()
         and settings.training.record_variance_factor == 1.0
     )
+
+
+def _entrants_of(
+    rows: Sequence[dict[str, Any]],
+    make_narx: Callable[[int, int, FirstLags], Narx],
+    records: Sequence[xr.Dataset],
+    settings: Settings,
+) -> dict[int, dict[str, tuple[Narx, Settings]]]:
+    """Return the entrants of candidates (`_entrants`), by the `id` of each candidate."""
+    entrants = {}
+    for row in rows:
+        narx = make_narx(row["na"], row["nb"], row["nk"])
+        entrants[id(row)] = _entrants(narx, records, settings)
+    return entrants
 
 
 def _entrants(
