@@ -53,7 +53,7 @@ MIN_GROWTH_FOR_ESTIMATE = 1.1
 N_RECORD_POINTS = 100
 
 
-#: The estimate for a record ends at this relative gain of an iteration.
+#: The estimate for a record ends at this gain of an iteration [nats per sample].
 RECORD_TOLERANCE = 1e-6
 
 
@@ -557,7 +557,6 @@ class Adaptation:
         problem = self.problem(gp)
         current = problem.logarithms(gp.kernel, gp.noise_variance)
         start = np.clip(current, *problem.bounds.T)
-        has_linear_part = bool(gp.kernel.linear_lags)
         warnings: tuple[str, ...] = ()
         if np.any(start != current):
             warnings = ("started from the nearest values within the bounds",)
@@ -567,8 +566,7 @@ class Adaptation:
             problem.bounds,
             max_iterations=settings.max_updates,
             max_evaluations=MAX_EVALUATIONS_PER_UPDATE * settings.max_updates,
-            tolerance=0.0 if has_linear_part else settings.tolerance,
-            min_gain=settings.tolerance * len(problem.targets) if has_linear_part else 0.0,
+            min_gain=settings.tolerance * len(problem.targets),
         )
         kernel, noise_variance = problem.kernel_and_noise(found.x)
         warnings = (*warnings, *problem.warnings(found.x))
@@ -668,8 +666,7 @@ class Adaptive(MaximumAPosteriori):
     #: another estimate is made once this many points have entered since the last one; 0: never
     after_revised: int = 0
     max_updates: int = 20  # iterations of one estimate
-    #: an estimate ends if an iteration gains less than this, relative to the log density; with a
-    #: linear part: nats per sample, which do not depend on the unit of the target
+    #: an estimate ends if an iteration gains less than this [nats per sample]
     tolerance: float = 1e-4
     #: whether to re-estimate also while learning the record that gave the hyper-parameters
     on_records: bool = False
@@ -761,8 +758,7 @@ class Adaptive(MaximumAPosteriori):
                 x,
                 problem.bounds,
                 max_iterations=self.max_iterations,
-                tolerance=RECORD_TOLERANCE,
-                min_gain=self.min_gain,
+                min_gain=max(self.min_gain, RECORD_TOLERANCE * n_used),
             )
             for x in starts
         ]

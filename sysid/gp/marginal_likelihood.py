@@ -180,6 +180,12 @@ class ExactGP:
         return k.T @ self._weights, np.maximum(latent, 0.0) + self._noise_variance
 
 
+#: A search for hyper-parameters ends at this gain of an iteration [nats per sample], if nothing
+#: else is said. The log density itself contains the logarithm of the target's unit for each sample:
+#: a gain relative to it would end the search elsewhere in another unit.
+TOLERANCE = 2.2e-9
+
+
 class Optimum(NamedTuple):
     """Result of a minimisation."""
 
@@ -201,8 +207,7 @@ def minimise(
     *,
     max_iterations: int,
     max_evaluations: float = inf,
-    tolerance: float = 2.2e-9,
-    min_gain: float = 0.0,
+    min_gain: float,
     has_to_end: Callable[[], bool] = lambda: False,
 ) -> Optimum:
     """Minimise a cost with its gradient by L-BFGS-B.
@@ -218,11 +223,9 @@ def minimise(
         Largest number of line searches; each may evaluate the cost several times.
     max_evaluations : float
         Largest number of evaluations of the cost. The search then ends with the best point so far.
-    tolerance : float
-        The search ends once an iteration lowers the cost by less than this, relative to the
-        magnitude of the cost (at least 1).
     min_gain : float
-        The search also ends once an iteration lowers the cost by less than this.
+        The search has converged once an iteration lowers the cost by less than this, in the unit of
+        the cost. Whether it has does not depend on a constant that is added to the cost.
     has_to_end : callable
         Returns whether the search has to end with the best point so far; it is asked after the
         first evaluation.
@@ -238,10 +241,13 @@ def minimise(
 
     costs: list[float] = []
 
+    def gain_is_small() -> bool:
+        before = costs[-2] if len(costs) > 1 else evaluations[0][0]
+        return before - costs[-1] < min_gain
+
     def stop_if_gain_is_small(intermediate_result: OptimizeResult) -> None:
-        before = costs[-1] if costs else evaluations[0][0]
         costs.append(float(intermediate_result.fun))
-        if before - costs[-1] < min_gain:
+        if gain_is_small():
             raise StopIteration
 
     try:
@@ -251,12 +257,12 @@ def minimise(
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": max_iterations, "ftol": tolerance},
+            options={"maxiter": max_iterations, "ftol": 0.0},
             callback=stop_if_gain_is_small,
         )
         x = result.x
         value = float(result.fun)
-        converged = bool(result.success)
+        converged = bool(result.success) or (bool(costs) and gain_is_small())
     except EvaluationsUsedUp:
         value, x = min(evaluations, key=lambda value_and_x: value_and_x[0])
         converged = False

@@ -28,7 +28,7 @@ from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
 from sysid.gp.linear_part import StableSpline, WithLinearPart
-from sysid.gp.marginal_likelihood import Likelihood
+from sysid.gp.marginal_likelihood import TOLERANCE, Likelihood
 from sysid.gp.training import (
     COST_IF_NOT_POSITIVE_DEFINITE,
     Hyperparameters,
@@ -658,8 +658,8 @@ def fit_sparse(
         Largest number of iterations of L-BFGS-B. A warning reports that the search stopped there.
     tolerance : float
         The training has converged once its last 10 iterations together gained less than this, in
-        nats per sample (whatever the units of the target). With 0, L-BFGS-B's own criterion
-        decides. 1e-4 is usual for many samples.
+        nats per sample (whatever the units of the target); less than
+        `sysid.gp.marginal_likelihood.TOLERANCE` counts as that. 1e-4 is usual for many samples.
     jitter : float
         See `InducingPoints`.
     seed : int
@@ -765,7 +765,7 @@ class _SparseProblem:
         """
         n_coordinates = start.size - len(self.exact.bounds)
         unbounded = np.tile([-np.inf, np.inf], (n_coordinates, 1))
-        min_gain = tolerance * len(self.targets)
+        min_gain = max(tolerance, TOLERANCE) * len(self.targets)
         costs: list[float] = []
 
         def gain_is_small() -> bool:
@@ -785,7 +785,7 @@ class _SparseProblem:
             jac=True,
             method="L-BFGS-B",
             bounds=np.vstack([self.exact.bounds, unbounded]),
-            options={"maxiter": max_iterations, "maxfun": 10 * max_iterations},
+            options={"maxiter": max_iterations, "maxfun": 10 * max_iterations, "ftol": 0.0},
             callback=stop_if_gain_is_small,
         )
         result.success = result.success or gain_is_small()

@@ -19,6 +19,7 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, Linear, SearchSpace, SquaredExponential
 from sysid.gp.linear_part import StableSpline, WithLinearPart
 from sysid.gp.marginal_likelihood import (
+    TOLERANCE,
     Likelihood,
     Optimum,
     leave_one_out,
@@ -802,7 +803,7 @@ class MaximumLikelihood(Training):
                     start,
                     problem.bounds,
                     max_iterations=self.max_iterations,
-                    min_gain=self.min_gain,
+                    min_gain=max(self.min_gain, TOLERANCE * len(targets)),
                     has_to_end=out_of_time,
                 )
             results.append(result)

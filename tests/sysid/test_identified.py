@@ -400,6 +400,27 @@ def test_a_model_shows_the_limits_of_its_simulation(identified, limits, words):
         assert all(part in html for part in words)
 
 
+#: numbers of samples and settings, with which a search that depended on the unit ended elsewhere
+CASES_OF_UNITS = {
+    "beside a linear part": (300, {}),
+    "one estimate": (200, {"training": MaximumLikelihood(n_initial=60), "linear_part": "none"}),
+    "many estimates": (
+        600,
+        {"training": Adaptive(on_records=True), "learning": "stored", "linear_part": "none"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("n", "settings"), CASES_OF_UNITS.values(), ids=CASES_OF_UNITS)
+def test_another_unit_or_offset_gives_the_same_model(n, settings):
+    u, y = small_system(n)
+    expected = identify((u, y), NARX, dt=0.1, budget=20, **settings).predict()
+    for unit, offset in ((2.0**-30, 0.0), (1e-3, 1e6)):
+        found = identify((u, offset + unit * y), NARX, dt=0.1, budget=20, **settings).predict()
+        for name in ("y_mean", "y_high"):
+            np.testing.assert_allclose((found[name] - offset) / unit, expected[name], atol=3e-5)
+
+
 @pytest.mark.parametrize("unit", ["degC", "°C", "℃", "deg C"])
 def test_units_are_those_of_people(unit):
     record = SHORT_RECORD.assign(y=("time", SHORT_Y, {"units": unit}))
