@@ -179,11 +179,11 @@ class Dynamics:
         ]
         return np.stack(gradients, axis=1)
 
-    def bounds(self, past: Array) -> Bounds:
+    def bounds(self, past: Array, n_ranges: float = MAX_EXCURSION_IN_RANGES) -> Bounds:
         """Return the bounds of the outputs.
 
-        They lie `MAX_EXCURSION_IN_RANGES` times the range of an output beyond this range. It is
-        the range that the model was identified from (`Origin.output_range`). If that is not known,
+        They lie `n_ranges` times the range of an output beyond this range. It is the range that
+        the model was identified from (`Origin.output_range`). If that is not known,
         it is the range of the lagged outputs among the points of the model. If there are none, it
         is the range of the last outputs (b, L, m) that a prediction starts from.
         """
@@ -194,7 +194,7 @@ class Dynamics:
             if not 0 < highest - lowest < np.inf:
                 lowest = past[:, :, i].min(initial=np.inf)
                 highest = past[:, :, i].max(initial=-np.inf)
-            excursion = MAX_EXCURSION_IN_RANGES * (highest - lowest)
+            excursion = n_ranges * (highest - lowest)
             if 0 < excursion < np.inf:
                 low[i] = lowest - excursion
                 high[i] = highest + excursion

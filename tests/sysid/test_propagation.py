@@ -34,6 +34,7 @@ from sysid import (
     MonteCarlo,
     Narx,
     OnlineGP,
+    Origin,
     Pathwise,
     Scaling,
     SequentialConditioning,
@@ -47,7 +48,7 @@ from sysid import (
 )
 from sysid.gp.kernels import Stationary
 from sysid.simulation.dynamics import MAX_ROWS_GATHERED, Dynamics, exogenous_rows
-from sysid.simulation.propagation.propagation import summarise_draws
+from sysid.simulation.propagation.propagation import Paths, summarise_draws
 
 KERNEL = SquaredExponential(0.3, [2.0, 1.5, 3.0])
 GAUSSIAN_RULES = [Taylor(), MomentMatching()]
@@ -427,6 +428,58 @@ def test_the_bands_are_robust_against_a_few_draws_that_run_away():
     values[0, :200] = np.nan
     _, variance = summarise_draws(values, 0.95)
     assert variance[0, 0] == np.inf
+
+
+def run_of_paths(outputs, coverage=0.95):
+    """Return the moments of paths with these outputs (T, P), of a plant whose range is 0 to 1."""
+    model = unstable(gain=1.0, output_range=(0.0, 1.0))
+    n_steps, n_paths = outputs.shape
+    dynamics = Dynamics(model)
+    exogenous = np.zeros((1, n_steps, dynamics.n_features))
+    paths = Paths(dynamics, np.zeros((1, dynamics.n_lags, 1)), exogenous, n_paths, coverage)
+    paths.take_steps(0, outputs[:, None, :, None], np.zeros((n_steps, 1, n_paths, 1)))
+    paths.leave_out_runaways(outputs[:, None, :, None])
+    return paths.moments
+
+
+@pytest.mark.parametrize("n_away", [0, 1, 20, 40, 60])
+def test_paths_that_run_away_are_left_out_unless_they_are_the_majority(n_away):
+    outputs = 0.5 + 0.1 * np.random.default_rng(0).normal(size=(30, 100))
+    outputs[20:, :n_away] += 10.0
+    moments = run_of_paths(outputs)
+    counted = outputs if n_away > 50 else outputs[:, n_away:]
+    centre, variance = summarise_draws(counted[:, :, None], 0.95)
+    np.testing.assert_array_equal(moments.mean[0], centre)
+    np.testing.assert_array_equal(moments.variance[0], variance)
+
+
+@pytest.mark.parametrize("offset", [-0.7, 0.7])
+def test_paths_inside_or_near_the_others_are_kept(offset):
+    """Some are within three quarters of a range of the data, or as near to the median."""
+    near = 0.5 + 0.1 * np.random.default_rng(0).normal(size=(30, 100))
+    near[20:, :20] += offset
+    beyond = near + 3.0 * np.sign(offset)  # the plant leaves the range, and all paths with it
+    for outputs in (near, beyond):
+        moments = run_of_paths(outputs)
+        centre, variance = summarise_draws(outputs[:, :, None], 0.95)
+        np.testing.assert_array_equal(moments.mean[0], centre)
+        np.testing.assert_array_equal(moments.variance[0], variance)
+
+
+def test_bands_of_a_stable_plant_stay_finite_though_some_functions_are_unstable():
+    """``y[k] = a y[k-1]`` with a = 0.95 +- 0.035 by few samples: every twelfth function grows."""
+    gp = OnlineGP(Linear(1e-12, [1.0]), noise_variance=0.0025, budget=5)
+    gp.fit([[1.0], [-1.0]], [0.95, -0.95])
+    narx = Narx({"y": 1}, {}, predict="value")
+    origin = Origin(output_range=(-1.0, 1.0))
+    model = Model(narx, Scaling.identity(1), ZeroMean(), gp, origin)
+    n_steps = 400
+    no_inputs = np.zeros((1 + n_steps, 0))
+    run = free_run(model, no_inputs, [[1.0]], propagation=AboutPath(Pathwise()))
+    assert np.sqrt(run.variance).max() < 1.0
+    every_function = Pathwise(coverage=None)
+    run = free_run(model, no_inputs, [[1.0]], propagation=AboutPath(every_function))
+    assert not np.sqrt(run.variance).max() < 100.0
 
 
 # --- a case with a known result: y[k] = y[k-1] + f(u[k]) at a constant input ----------------------

@@ -486,6 +486,10 @@ class Pathwise(Trajectories):
     jointly with y, and their linear function is added. The trajectories of all starts follow the
     same functions. The moments of the first sample, where nothing is fed back, are exact.
 
+    With a coverage, functions whose trajectory runs away are left out, if most others do not:
+    `Paths.leave_out_runaways`. The posterior of few samples and many lags has unstable functions,
+    also if the plant is stable.
+
     The rule takes squared exponential, Matern and linear kernels, their sums and products.
     """
 
@@ -522,16 +526,20 @@ class Pathwise(Trajectories):
         noise_std = np.sqrt(fed_back_noise_variance(dynamics, self.process_noise))
         # All trajectories of a start have the same first regressor.
         first_targets = dynamics.targets(paths.regressors(0)[:: self.n_samples])
+        outputs = np.empty((paths.n_steps, *paths.shape))
         for begin in range(0, paths.n_steps, STEPS_TOGETHER):
             steps = range(begin, min(begin + STEPS_TOGETHER, paths.n_steps))
             noise = noise_std * generator.standard_normal((len(steps), *paths.shape))
             drawn = functions.follow(paths, begin, noise)
             if drawn is not None:
+                outputs[begin : steps.stop] = drawn
                 paths.take_steps(begin, drawn, noise)
                 continue
             for t in steps:
-                values = paths.to_value(t, functions(paths.regressors(t)))
-                paths.take_steps(t, values[None], noise[t - begin, None])
+                outputs[t] = paths.to_value(t, functions(paths.regressors(t)))
+                paths.take_steps(t, outputs[t, None], noise[t - begin, None])
+        if self.coverage is not None:
+            paths.leave_out_runaways(outputs)
         first_mean = dynamics.to_value(first_targets.mean, past[:, -1])
         paths.replace_moments(0, first_mean, first_targets.variance)
         return paths.moments
@@ -550,7 +558,8 @@ class Pathwise(Trajectories):
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         per_step = dynamics.n_features + max(model.gp.n_points for model in dynamics.models)
-        return self.n_samples * ((dynamics.n_lags + n_steps) * dynamics.n_outputs + per_step)
+        of_outputs = (dynamics.n_lags + 2 * n_steps) * dynamics.n_outputs
+        return self.n_samples * (of_outputs + per_step)
 
 
 @dataclass(frozen=True, eq=False)

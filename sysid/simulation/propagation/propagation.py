@@ -21,6 +21,14 @@ from sysid.simulation.dynamics import Dynamics, Moments
 # Simulated steps of all drawn trajectories together, above which fewer trajectories are drawn.
 MAX_DRAWN_STEPS = 1_000_000
 
+# Distance from the range of an output in the data [ranges] beyond which a drawn trajectory runs
+# away. A plant whose outputs kept to this range is not expected there.
+RUNAWAY_EXCURSION_IN_RANGES = 0.75
+
+# Largest fraction of the trajectories from a start that may run away and be left out [-]. If more
+# do, the plant itself may leave the range.
+MAX_RUNAWAY_FRACTION = 0.5
+
 # Rounding error of the fraction of trajectories that have left the bounds [-].
 FRACTION_ROUNDING = 1e-12
 
@@ -245,6 +253,37 @@ class Paths:
         is_set = ~np.isnan(self.moments.variance[:, t])
         self.moments.mean[:, t] = np.where(is_set, mean, self.moments.mean[:, t])
         self.moments.variance[:, t] = np.where(is_set, variance, self.moments.variance[:, t])
+
+    def leave_out_runaways(self, outputs: Array) -> None:
+        """Set the moments of all steps again, without paths that run away while the others do not.
+
+        A path runs away if an output is farther than `RUNAWAY_EXCURSION_IN_RANGES` beyond the range
+        of the data, and as far from the median of all paths. The outputs of the plant kept to this
+        range, so the function that this path follows contradicts the data as a whole, though none
+        of their samples. If more than `MAX_RUNAWAY_FRACTION` of the paths from a start run away, or
+        their median does, all of them count.
+
+        Parameters
+        ----------
+        outputs : (T, b, P, m)
+            Outputs of all steps without noise.
+        """
+        low, high = self.dynamics.bounds(self.values[:, 0], RUNAWAY_EXCURSION_IN_RANGES)
+        are_inside = (outputs > low) & (outputs < high)
+        if are_inside.all():
+            return
+        far = (high - low) * RUNAWAY_EXCURSION_IN_RANGES / (1.0 + 2.0 * RUNAWAY_EXCURSION_IN_RANGES)
+        for b in np.flatnonzero(~are_inside.all(axis=(0, 2, 3))):
+            of_start = outputs[:, b]
+            median = np.median(of_start, axis=1, keepdims=True)
+            if not np.all((median > low) & (median < high)):
+                continue
+            distance = np.abs(of_start - median)
+            stays = (are_inside[:, b] | (distance < far)).all(axis=(0, 2))
+            if not stays.all() and 1.0 - stays.mean() <= MAX_RUNAWAY_FRACTION:
+                moments = summarise_draws(of_start[:, stays], self.coverage)
+                for stored, found in zip(self.moments, moments, strict=True):
+                    stored[b] = found
 
 
 @njit(cache=True, nogil=True)
