@@ -891,7 +891,9 @@ class Learner:
 
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
-        self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
+        pending = self.model.pending
+        pending["seen"] = self.model.gp.n_seen
+        self.outliers.write_pending(pending)
 
 
 def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:
@@ -1199,7 +1201,7 @@ class Identification(Exclusive):
             follows = flags(follows, len(y), "follows")
         # A single sample is checked where it is learned, unless another is decided about before.
         if len(y) > 1 or phase.outliers.suspect is not None:
-            phase.model.check_samples(x, y)
+            phase.model.check_rows(x, y)
         self.correction = None
         record, self.correction = phase.learn(x, y, follows)
         return record

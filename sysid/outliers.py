@@ -36,8 +36,8 @@ from sysid.gp.outlier_decisions import (
     finish_comparison,
     forget_errors,
     is_closer,
-    mend_rows,
     replace_lags,
+    replace_lags_of_rows,
     replace_target,
     replacement_error,
     set_predictions,
@@ -66,7 +66,7 @@ UNKNOWN_RANGE: Range = (-np.inf, np.inf)
 #: the range of no values; the first one becomes the range
 NO_VALUES: Range = (np.inf, -np.inf)
 
-#: what stands for `UNKNOWN_RANGE` in the state of `OutlierHandling.pending`
+#: what stands for `UNKNOWN_RANGE` in the state of `OutlierHandling.write_pending`
 UNKNOWN = "unknown"
 
 #: no row at which another signal jumps
@@ -217,8 +217,8 @@ class MendedRows:
         if self.n_skipped and len(y):
             self.follows[0] = False
             self.n_skipped = 0
-        if self.errors:
-            if self.continues[:1].all():
+        if self.errors and len(y):
+            if self.continues[0]:
                 self._mend(0)
             else:
                 self.errors = {}
@@ -277,10 +277,14 @@ class MendedRows:
 
     def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
-        known = [(self.positions[name], time) for name, time in errors]
-        free = [(0, 0)] * n_free
-        cells = np.array(known + free, dtype=np.int64).reshape(-1, 2)
-        return cells, np.array([*errors.values(), *[0.0] * n_free])
+        n = len(errors) + n_free
+        cells = np.zeros((n, 2), dtype=np.int64)
+        values = np.zeros(n)
+        for i, ((name, time), error) in enumerate(errors.items()):
+            cells[i, 0] = self.positions[name]
+            cells[i, 1] = time
+            values[i] = error
+        return cells, values
 
     def find_jumps(self, limits: dict[int, float]) -> list[int]:
         """Return the rows where a column changes by more than its limit from the row before.
@@ -336,12 +340,16 @@ class MendedRows:
 
         There is room for n further errors, which are not dropped.
         """
-        if self.x is self._measured[0]:
-            self.x = self.x.copy()
-            self.y = self.y.copy()
+        self._own_rows()
         cells, errors = self.cells_of(self.errors, self.n_free_cells + n_more)
         numbers = np.array([len(self.errors), 0])
         return MendedBlock(numbers, cells, errors, np.array(self.learned), self.x, self.y)
+
+    def _own_rows(self) -> None:
+        """Copy the rows before they are mended, unless this was done."""
+        if self.x is self._measured[0]:
+            self.x = self.x.copy()
+            self.y = self.y.copy()
 
     @property
     def n_free_cells(self) -> int:
@@ -394,7 +402,11 @@ class MendedRows:
 
     def _mend(self, begin: int) -> None:
         """Recompute the rows from `begin` on that have earlier measurements among their lags."""
-        mend_rows(self.lags, self.measured_rows, self.compiled_block(), begin)
+        self._own_rows()
+        cells, errors = self.cells_of(self.errors)
+        replace_lags_of_rows(
+            self.lags, self.measured_rows, begin, cells, errors, len(errors), self.x, self.y
+        )
 
 
 class Opening:
@@ -423,9 +435,17 @@ class Opening:
         State of the opening, which goes on changing.
     n_clipped_variances : int
         Number of variances that were clipped at 0 in the predictions so far.
+    features : Features
+        Scaling and mean of the model.
 
     Attributes
     ----------
+    next_row : int
+        Row of the block that `look_ahead` compares next.
+    is_over : bool
+        Whether the plant has changed, or may have.
+    has_returned : bool
+        Whether the plant of before has returned.
     gp : OnlineGP
     has_copy : bool
         Whether `gp` is a copy that nobody else uses (`keep`).
@@ -441,6 +461,7 @@ class Opening:
         model: Model,
         gp: OnlineGP,
         state: OpeningState,
+        features: Features,
         n_clipped_variances: int = 0,
     ) -> None:
         self.model = model
@@ -449,8 +470,16 @@ class Opening:
         self.has_copy = False
         self.n_clipped_variances = n_clipped_variances
         self._mended = mended
-        self._features = compiled_features(model)
+        self._features = features
         self._state = state
+        self._read_decision()
+
+    def _read_decision(self) -> None:
+        """Take over what is known about the next row and the decision from the state."""
+        numbers = self._state.numbers.tolist()
+        self.next_row: int = numbers[outlier_decisions.NEXT_ROW]
+        self.is_over = bool(numbers[outlier_decisions.IS_OVER])
+        self.has_returned = bool(numbers[outlier_decisions.HAS_RETURNED])
 
     def keep(self, copied: OnlineGP) -> None:
         """Go on with a copy of the online GP, which is about to learn."""
@@ -461,21 +490,6 @@ class Opening:
 
     def _number(self, position: int) -> int:
         return int(self._state.numbers[position])
-
-    @property
-    def next_row(self) -> int:
-        """Row of the block that `look_ahead` compares next."""
-        return self._number(outlier_decisions.NEXT_ROW)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the plant has changed, or may have."""
-        return bool(self._number(outlier_decisions.IS_OVER))
-
-    @property
-    def has_returned(self) -> bool:
-        """Whether the plant of before has returned."""
-        return bool(self._number(outlier_decisions.HAS_RETURNED))
 
     @property
     def n_samples(self) -> int:
@@ -527,6 +541,7 @@ class Opening:
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
         self._state.numbers[outlier_decisions.NEXT_ROW] = 0
+        self.next_row = 0
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
@@ -544,6 +559,7 @@ class Opening:
             return
         if self._features.has_constant_mean:
             n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
+            self._read_decision()
             if self.has_copy:
                 gp.n_clipped_predictions += n_clipped
             else:
@@ -561,6 +577,7 @@ class Opening:
             if n >= 0:
                 finish_comparison(*gp.gate_numbers, mended.lags, rows, state)
             state.numbers[outlier_decisions.NEXT_ROW] += 1
+            self._read_decision()
 
 
 class Outcome(NamedTuple):
@@ -784,7 +801,7 @@ class OutlierHandling:
         if opening is not None and opening.is_over and opening.next_row - 1 <= row:
             self.end_opening()
         if self.opening is None and numbers[block_learning.ROW_AFTER_OPENING] > row:
-            self.opening = Opening(mended, model, model.gp, opening_state)
+            self.opening = Opening(mended, model, model.gp, opening_state, features)
             self._free_opening_state = None
         predicted = record[begin:row].copy()
         opens_gate = reason == block_learning.OUTLIER_OPENS_GATE
@@ -972,7 +989,8 @@ class OutlierHandling:
         assert suspect is not None
         assert state is not None
         self.suspect = None
-        opening = Opening(self.mended, model, model.gp, state, n_clipped_ahead)
+        features = self._compiled_features
+        opening = Opening(self.mended, model, model.gp, state, features, n_clipped_ahead)
         self._free_opening_state = None
         return self._accept(suspect, model, True, opening)
 
@@ -1020,7 +1038,7 @@ class OutlierHandling:
         if known is not None:
             (mean_if_right, mean_if_wrong), (if_right, if_wrong) = known
             take_predictions(state, mean_if_right, if_right, mean_if_wrong, if_wrong)
-        return Opening(mended, model, gp, state)
+        return Opening(mended, model, gp, state, self._compiled_features)
 
     def copy_of(self, gp: OnlineGP) -> OnlineGP:
         """Return a copy of an online GP, in the memory of one that is not used any more."""
@@ -1165,33 +1183,32 @@ class OutlierHandling:
             )
         return causes
 
-    def pending(self) -> dict[str, Any]:
-        """Return the state that `recall` needs to continue, as lists and numbers.
+    def write_pending(self, pending: dict[str, Any]) -> None:
+        """Write the state that `recall` needs to continue, as lists and numbers.
 
         These are the last row, the errors of replaced measurements, and the suspect.
         """
         mended = self.mended
         suspect = self.suspect
-        held_back = None
+        pending["last"] = mended.last.tolist()
+        pending["last_target"] = None if math.isnan(mended.last_target) else mended.last_target
+        pending["skipped"] = mended.n_skipped
+        pending["errors"] = []
+        if mended.errors:
+            pending["errors"] = [[*cell, error] for cell, error in mended.errors.items()]
+        pending["suspect"] = None
         if suspect is not None:
-            held_back = {
+            pending["suspect"] = {
                 "regressor": suspect.regressor.tolist(),
                 "target": suspect.target.tolist(),
                 "before": None if suspect.before is None else suspect.before.tolist(),
                 "outlier": suspect.was_outlier,
             }
-        return {
-            "last": mended.last.tolist(),
-            "last_target": None if math.isnan(mended.last_target) else mended.last_target,
-            "skipped": mended.n_skipped,
-            "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
-            "suspect": held_back,
-            "learned": _range_to_store(mended.learned),
-            "clipped": mended.n_clipped,
-        }
+        pending["learned"] = _range_to_store(mended.learned)
+        pending["clipped"] = mended.n_clipped
 
     def recall(self, pending: dict[str, Any]) -> None:
-        """Continue from the state that `pending` returned.
+        """Continue from the state that `write_pending` has written.
 
         The prediction of the suspect is not part of that state: its report has nan there. The range
         of the learned outputs stays if it is not stored.
@@ -1315,7 +1332,7 @@ def range_known_to(model: Model) -> Range:
 
 
 def recall_range(pending: dict[str, Any]) -> Range | None:
-    """Return the range of the learned outputs from `OutlierHandling.pending`; None: not stored.
+    """Return the range of the learned outputs from `OutlierHandling.write_pending`; None: not stored.
 
     Raises
     ------
@@ -1332,7 +1349,7 @@ def recall_range(pending: dict[str, Any]) -> Range | None:
 
 
 def _range_to_store(learned: Range) -> list[float] | str | None:
-    """Return a range for `OutlierHandling.pending`; None: there are no values."""
+    """Return a range for `OutlierHandling.write_pending`; None: there are no values."""
     if learned == NO_VALUES:
         return None
     return UNKNOWN if learned == UNKNOWN_RANGE else list(learned)

@@ -852,9 +852,18 @@ class OnlineGP(Exclusive):
         return into
 
     def _has_sizes_of(self, other: OnlineGP) -> bool:
-        """Return whether the arrays of another online GP have the same sizes."""
-        pairs = zip(self._state, other._state, strict=True)
-        return type(self) is type(other) and all(a.shape == b.shape for a, b in pairs)
+        """Return whether the arrays of another online GP have the same sizes.
+
+        Those of all arrays follow from these of three.
+        """
+        own = self._state
+        others = other._state
+        return (
+            type(self) is type(other)
+            and own.inputs.shape == others.inputs.shape
+            and own.root.shape == others.root.shape
+            and own.recent_inputs.shape == others.recent_inputs.shape
+        )
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:

@@ -57,7 +57,7 @@ class Succession:
         if self._target is None:
             return follows
         before = x[:, self._previous] if self._is_change else np.zeros(len(y))
-        return follows & _is_sum(later[:, self._target], before, y)
+        return follows & ~_differs(later[:, self._target], before, y)
 
     def of_pair(self, x: Array, y: float, later: Array) -> bool:
         """Return whether a row (p,) may follow the row x (p,) with target y.
@@ -71,12 +71,17 @@ class Succession:
                 return False
         if self._target is None:
             return True
-        before = x[self._previous] if self._is_change else 0.0
-        return bool(_is_sum(later[self._target], before, y))
+        before = 0.0
+        if self._is_change and self._previous is not None:
+            before = values_before[self._previous]
+        return not _differs(values[self._target], before, y)
 
 
-def _is_sum(value: Any, before: Any, change: Any) -> Any:
-    """Return whether a value is ``before + change``, up to rounding; True if one is not known."""
+def _differs(value: Any, before: Any, change: Any) -> Any:
+    """Return whether a value is not ``before + change``, up to rounding.
+
+    It does not differ if one of them is not known.
+    """
     difference = abs(value - (before + change))
     size = abs(value) + abs(before) + abs(change)
-    return ~(difference > MAX_RELATIVE_DIFFERENCE * size)
+    return difference > MAX_RELATIVE_DIFFERENCE * size
