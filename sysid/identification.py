@@ -639,6 +639,8 @@ class Learner:
 
         There, the errors are tested, or an opening of the gate is decided.
         """
+        if begin + 1 == n_rows:
+            return n_rows
         end = min(begin + (max_rows or self._max_piece_rows), n_rows)
         if self.adaptation is not None:
             end = min(end, begin + self.adaptation.n_until_test)

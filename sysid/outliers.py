@@ -159,7 +159,8 @@ class MendedRows:
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
         self.lags = self._find_lags()
-        self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
+        #: measured regressor (n_features,) one sample before that row; each row has a list of its own
+        self.last: list[float] = [0.0] * narx.n_features
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
 
@@ -263,15 +264,15 @@ class MendedRows:
         """
         if not errors:
             if row < 0:
-                return self.last.copy(), np.nan
+                return np.array(self.last), np.nan
             return self._measured[0][row].copy(), float(self._measured[1][row])
         rows = self.measured_rows
         if row < 0:
             yes = np.array([True])
-            rows = Rows(self.last[None], np.array([np.nan]), yes, yes)
+            rows = Rows(np.array([self.last]), np.array([np.nan]), yes, yes)
             errors = _counted_from(row, errors)
             row = 0
-        x = np.empty(self.last.size)
+        x = np.empty(len(self.last))
         y = replace_lags(self.lags, rows, row, *self.cells_of(errors), len(errors), x)
         return x, y
 
@@ -294,11 +295,12 @@ class MendedRows:
         x = self._measured[0]
         if len(x) == 1:
             for column, limit in limits.items():
-                if abs(x[0, column] - self.last[column]) > limit and self.follows[0]:
+                if abs(x.item(0, column) - self.last[column]) > limit and self.follows[0]:
                     return [0]
             return []
         columns = list(limits)
-        change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
+        last = np.array([self.last])
+        change = abs(np.diff(x[:, columns], axis=0, prepend=last[:, columns]))
         has_jump = (change > list(limits.values())).any(axis=1)
         return np.flatnonzero(has_jump & self.follows).tolist()
 
@@ -307,7 +309,7 @@ class MendedRows:
         if not self._has_values or not len(y):
             return
         if len(y) == 1:  # a loop passes single samples, whose minimum takes longer than they do
-            value = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
+            value = y.item(0) + (x.item(0, self._previous) if self._is_change else 0.0)
             low, high = self.learned
             if low <= value <= high:
                 return
@@ -380,7 +382,7 @@ class MendedRows:
         """End the block: count the times of the errors from the next row on."""
         n = len(self.y)
         if n:
-            self.last = self._measured[0][-1].copy()
+            self.last = self._measured[0][-1].tolist()
             self.last_target = float(self._measured[1][-1])
             if self.errors:
                 if len(self.without_old(self.errors, n)) < len(self.errors) or not all(
@@ -447,6 +449,8 @@ class Opening:
     has_returned : bool
         Whether the plant of before has returned.
     gp : OnlineGP
+    state : OpeningState
+        Its memory is used by the next opening once this one has ended.
     has_copy : bool
         Whether `gp` is a copy that nobody else uses (`keep`).
     follower : object
@@ -471,12 +475,12 @@ class Opening:
         self.n_clipped_variances = n_clipped_variances
         self._mended = mended
         self._features = features
-        self._state = state
+        self.state = state
         self._read_decision()
 
     def _read_decision(self) -> None:
         """Take over what is known about the next row and the decision from the state."""
-        numbers = self._state.numbers.tolist()
+        numbers = self.state.numbers.tolist()
         self.next_row: int = numbers[outlier_decisions.NEXT_ROW]
         self.is_over = bool(numbers[outlier_decisions.IS_OVER])
         self.has_returned = bool(numbers[outlier_decisions.HAS_RETURNED])
@@ -489,7 +493,7 @@ class Opening:
         self.has_copy = True
 
     def _number(self, position: int) -> int:
-        return int(self._state.numbers[position])
+        return int(self.state.numbers[position])
 
     @property
     def n_samples(self) -> int:
@@ -504,20 +508,20 @@ class Opening:
     @property
     def learned(self) -> Range:
         """Range of the outputs that the model has learned."""
-        low, high = self._state.learned.tolist()
+        low, high = self.state.learned.tolist()
         return low, high
 
     @property
     def errors(self) -> Errors:
         """Errors of replaced measurements. Their times are counted in the block."""
         n = self._number(outlier_decisions.N_ERRORS_REPLACED)
-        return self._mended.errors_of(self._state.cells[:n], self._state.errors[:n])
+        return self._mended.errors_of(self.state.cells[:n], self.state.errors[:n])
 
     @property
     def returned(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Rows (1, n_features) and targets (1,) since the plant seemed to return."""
-        x = self._state.returned_regressors
-        y = self._state.returned_targets
+        x = self.state.returned_regressors
+        y = self.state.returned_targets
         n = self._number(outlier_decisions.N_RETURNED)
         return [(x[i : i + 1], y[i : i + 1]) for i in range(n)]
 
@@ -534,18 +538,18 @@ class Opening:
         """Pass over n samples of the same record that have no row."""
         kept = self._mended.without_old(self.errors, n)
         cells, values = self._mended.cells_of(_counted_from(n, kept))
-        self._state.cells[: len(kept)] = cells
-        self._state.errors[: len(kept)] = values
-        self._state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(kept)
+        self.state.cells[: len(kept)] = cells
+        self.state.errors[: len(kept)] = values
+        self.state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(kept)
 
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
-        self._state.numbers[outlier_decisions.NEXT_ROW] = 0
+        self.state.numbers[outlier_decisions.NEXT_ROW] = 0
         self.next_row = 0
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
-        self._state.cells[:, 1] -= n_rows
+        self.state.cells[:, 1] -= n_rows
 
     def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
@@ -558,14 +562,14 @@ class Opening:
         if self.next_row == len(rows.targets) or self.is_decided:
             return
         if self._features.has_constant_mean:
-            n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
+            n_clipped = gp.look_ahead(self._features, mended.lags, rows, self.state)
             self._read_decision()
-            if self.has_copy:
+            if n_clipped and self.has_copy:
                 gp.n_clipped_predictions += n_clipped
-            else:
+            elif n_clipped:
                 self.n_clipped_variances += n_clipped
             return
-        state = self._state
+        state = self.state
         model_before = replace(self.model, gp=gp)
         while self.next_row < len(rows.targets) and not self.is_decided:
             n = begin_comparison(mended.lags, rows, state)
@@ -790,7 +794,9 @@ class OutlierHandling:
         features = self._compiled_features
         if not features.has_constant_mean:
             _compute_prior_means(model, block)
-        opening_state = self._opening_state()
+        opening_state = self._opening_state(
+            len(mended.errors) + len(self._jumps.rows) + 2 * mended.n_free_cells
+        )
         reason = model.gp.learn_block(features, mended.lags, block, opening_state)
         mended.take_block(block.mended)
         for name, position in mended.positions.items():
@@ -800,6 +806,7 @@ class OutlierHandling:
         row = int(numbers[block_learning.ROW])
         if opening is not None and opening.is_over and opening.next_row - 1 <= row:
             self.end_opening()
+        self._free_opening_state = opening_state
         if self.opening is None and numbers[block_learning.ROW_AFTER_OPENING] > row:
             self.opening = Opening(mended, model, model.gp, opening_state, features)
             self._free_opening_state = None
@@ -849,10 +856,8 @@ class OutlierHandling:
             ),
         )
 
-    def _opening_state(self) -> OpeningState:
-        """Return the state for the next opening, which must have room for its errors."""
-        mended = self.mended
-        n_cells = len(mended.errors) + len(self._jumps.rows) + 2 * mended.n_free_cells
+    def _opening_state(self, n_cells: int) -> OpeningState:
+        """Return the state for the next opening, with room for the errors of n measurements."""
         state = self._free_opening_state
         if state is None or len(state.errors) < n_cells:
             n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
@@ -1031,8 +1036,8 @@ class OutlierHandling:
         """
         mended = self.mended
         cells, values = mended.cells_of(errors)
-        n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
-        state = new_opening_state(len(errors) + mended.n_free_cells, *n_features)
+        state = self._opening_state(len(errors) + mended.n_free_cells)
+        self._free_opening_state = None
         begin_opening(state, cells, values, len(errors), row, *mended.learned)
         state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_cut
         if known is not None:
@@ -1048,8 +1053,10 @@ class OutlierHandling:
 
     def end_opening(self) -> None:
         """End an opening after which the present model stays."""
-        if self.opening is not None and self.opening.has_copy:
-            self._unused = self.opening.gp
+        if self.opening is not None:
+            self._free_opening_state = self.opening.state
+            if self.opening.has_copy:
+                self._unused = self.opening.gp
         self.opening = None
 
     def _explain(
@@ -1190,7 +1197,7 @@ class OutlierHandling:
         """
         mended = self.mended
         suspect = self.suspect
-        pending["last"] = mended.last.tolist()
+        pending["last"] = mended.last
         pending["last_target"] = None if math.isnan(mended.last_target) else mended.last_target
         pending["skipped"] = mended.n_skipped
         pending["errors"] = []
@@ -1219,7 +1226,7 @@ class OutlierHandling:
             Content that does not fit the features.
         """
         n = len(self._features)
-        self.mended.last = vector(pending["last"], n, "last")
+        self.mended.last = vector(pending["last"], n, "last").tolist()
         last_target = pending.get("last_target")
         self.mended.last_target = np.nan if last_target is None else float(last_target)
         self.mended.n_skipped = int(pending.get("skipped", 0))

@@ -750,7 +750,8 @@ class OnlineGP(Exclusive):
         is_wrong = outlier_decisions.refutes(
             self._rules, self._state, features, lags, rows, row, cells, errors, next_row
         )
-        self.n_clipped_predictions += int(next_row.n_clipped[0])
+        if next_row.n_clipped[0]:
+            self.n_clipped_predictions += int(next_row.n_clipped[0])
         return bool(is_wrong)
 
     @exclusive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,21 +60,20 @@ class Succession:
         before = x[:, self._previous] if self._is_change else np.zeros(len(y))
         return follows & ~_differs(later[:, self._target], before, y)
 
-    def of_pair(self, x: Array, y: float, later: Array) -> bool:
+    def of_pair(self, x: Sequence[float] | Array, y: float, later: Array) -> bool:
         """Return whether a row (p,) may follow the row x (p,) with target y.
 
         For one pair of rows this takes less time than `between`.
         """
         values = later.tolist()
-        values_before = x.tolist()
         for column, column_before in self._shared:
-            if values[column] != values_before[column_before]:
+            if values[column] != x[column_before]:
                 return False
         if self._target is None:
             return True
         before = 0.0
         if self._is_change and self._previous is not None:
-            before = values_before[self._previous]
+            before = x[self._previous]
         return not _differs(values[self._target], before, y)
 
 
