@@ -74,6 +74,9 @@ NO_JUMPS = Jumps(
     np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64), np.zeros(0), np.zeros(0)
 )
 
+#: a jump in a row that comes alone: the next row, which shows if it is reversed, is not known
+LONE_JUMP = Jumps(np.zeros(1, dtype=np.int64), np.full((1, 2), -1), np.full(1, np.nan), np.zeros(1))
+
 #: rejected measurements, each with its measured value minus its replacement
 Errors: TypeAlias = dict[Cell, float]
 
@@ -159,7 +162,7 @@ class MendedRows:
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
         self.lags = self._find_lags()
-        #: measured regressor (n_features,) one sample before that row; each row has a list of its own
+        #: measured regressor (n_features,) one sample before that row; the list does not change later
         self.last: list[float] = [0.0] * narx.n_features
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
@@ -707,6 +710,9 @@ class OutlierHandling:
         found = mended.find_jumps(self._jump_limits)
         if not found:
             self._jumps = NO_JUMPS
+            return
+        if len(mended.y) == 1:
+            self._jumps = LONE_JUMP
             return
         entries: list[tuple[int, list[int], float]] = []
         rows = np.array([row for row in found if row < len(mended.y) - 1], dtype=int)
@@ -1339,7 +1345,7 @@ def range_known_to(model: Model) -> Range:
 
 
 def recall_range(pending: dict[str, Any]) -> Range | None:
-    """Return the range of the learned outputs from `OutlierHandling.write_pending`; None: not stored.
+    """Return the stored range of the learned outputs (`OutlierHandling.write_pending`); None: none.
 
     Raises
     ------

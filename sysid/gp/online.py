@@ -748,7 +748,11 @@ class OnlineGP(Exclusive):
         See `sysid.gp.outlier_decisions.refutes`, which also leaves the predictions in `next_row`.
         """
         is_wrong = outlier_decisions.refutes(
-            self._rules, self._state, features, lags, rows, row, cells, errors, next_row
+            *map(tuple, (self._rules, self._state, features, lags, rows)),
+            row,
+            cells,
+            errors,
+            tuple(next_row),
         )
         if next_row.n_clipped[0]:
             self.n_clipped_predictions += int(next_row.n_clipped[0])
@@ -760,9 +764,8 @@ class OnlineGP(Exclusive):
 
         See `sysid.outliers.Opening`. Return the number of variances that were clipped at 0.
         """
-        return int(
-            outlier_decisions.look_ahead(self._rules, self._state, features, lags, rows, opening)
-        )
+        named_tuples = (self._rules, self._state, features, lags, rows, opening)
+        return int(outlier_decisions.look_ahead_from_python(*map(tuple, named_tuples)))
 
     @exclusive
     def close_gate(self) -> None:
