@@ -162,7 +162,7 @@ class MendedRows:
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
         self.lags = self._find_lags()
-        #: measured regressor (n_features,) one sample before that row; the list does not change later
+        #: measured regressor (n_features,) one sample before that row; each list is new
         self.last: list[float] = [0.0] * narx.n_features
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
