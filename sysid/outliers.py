@@ -312,7 +312,7 @@ class MendedRows:
         if not self._has_values or not len(y):
             return
         if len(y) == 1:  # a loop passes single samples, whose minimum takes longer than they do
-            value = y.item(0) + (x.item(0, self._previous) if self._is_change else 0.0)
+            value = float(y[0]) + (float(x[0, self._previous]) if self._is_change else 0.0)
             low, high = self.learned
             if low <= value <= high:
                 return
