@@ -639,7 +639,7 @@ class Learner:
 
         There, the errors are tested, or an opening of the gate is decided.
         """
-        if begin + 1 == n_rows:
+        if begin + 1 == n_rows:  # there is nothing to divide, as in a loop of single samples
             return n_rows
         end = min(begin + (max_rows or self._max_piece_rows), n_rows)
         if self.adaptation is not None:

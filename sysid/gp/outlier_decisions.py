@@ -230,7 +230,7 @@ def forget_errors(lags, rows, mended, row):  # type: ignore[no-untyped-def]
     numbers[N_REJECTED] = kept
 
 
-@shared
+@internal
 def mend_rows(lags, rows, mended, begin):  # type: ignore[no-untyped-def]
     """Replace the rejected measurements among the lags of the rows from `begin` on."""
     n = mended.numbers[N_REJECTED]
