@@ -639,6 +639,8 @@ class Learner:
 
         There, the errors are tested, or an opening of the gate is decided.
         """
+        if begin + 1 == n_rows:  # there is nothing to divide, as in a loop of single samples
+            return n_rows
         end = min(begin + (max_rows or self._max_piece_rows), n_rows)
         if self.adaptation is not None:
             end = min(end, begin + self.adaptation.n_until_test)
@@ -891,7 +893,9 @@ class Learner:
 
     def _save_pending(self) -> None:
         """Store in the model what `Identification.resume` needs to continue."""
-        self.model.pending.update(seen=self.model.gp.n_seen, **self.outliers.pending())
+        pending = self.model.pending
+        pending["seen"] = self.model.gp.n_seen
+        self.outliers.write_pending(pending)
 
 
 def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:
@@ -1199,7 +1203,7 @@ class Identification(Exclusive):
             follows = flags(follows, len(y), "follows")
         # A single sample is checked where it is learned, unless another is decided about before.
         if len(y) > 1 or phase.outliers.suspect is not None:
-            phase.model.check_samples(x, y)
+            phase.model.check_rows(x, y)
         self.correction = None
         record, self.correction = phase.learn(x, y, follows)
         return record

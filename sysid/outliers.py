@@ -36,8 +36,8 @@ from sysid.gp.outlier_decisions import (
     finish_comparison,
     forget_errors,
     is_closer,
-    mend_rows,
     replace_lags,
+    replace_lags_of_rows,
     replace_target,
     replacement_error,
     set_predictions,
@@ -66,13 +66,16 @@ UNKNOWN_RANGE: Range = (-np.inf, np.inf)
 #: the range of no values; the first one becomes the range
 NO_VALUES: Range = (np.inf, -np.inf)
 
-#: what stands for `UNKNOWN_RANGE` in the state of `OutlierHandling.pending`
+#: what stands for `UNKNOWN_RANGE` in the state of `OutlierHandling.write_pending`
 UNKNOWN = "unknown"
 
 #: no row at which another signal jumps
 NO_JUMPS = Jumps(
     np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64), np.zeros(0), np.zeros(0)
 )
+
+#: a jump in a row that comes alone: the next row, which shows if it is reversed, is not known
+LONE_JUMP = Jumps(np.zeros(1, dtype=np.int64), np.full((1, 2), -1), np.full(1, np.nan), np.zeros(1))
 
 #: rejected measurements, each with its measured value minus its replacement
 Errors: TypeAlias = dict[Cell, float]
@@ -159,7 +162,8 @@ class MendedRows:
         self._previous = self.columns.get((narx.target, 1), [None])[0]
         self._has_values = not self._is_change or self._previous is not None
         self.lags = self._find_lags()
-        self.last = np.zeros(narx.n_features)  # measured regressor one sample before that row
+        #: measured regressor (n_features,) one sample before that row; each list is new
+        self.last: list[float] = [0.0] * narx.n_features
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
 
@@ -217,8 +221,8 @@ class MendedRows:
         if self.n_skipped and len(y):
             self.follows[0] = False
             self.n_skipped = 0
-        if self.errors:
-            if self.continues[:1].all():
+        if self.errors and len(y):
+            if self.continues[0]:
                 self._mend(0)
             else:
                 self.errors = {}
@@ -263,24 +267,28 @@ class MendedRows:
         """
         if not errors:
             if row < 0:
-                return self.last.copy(), np.nan
+                return np.array(self.last), np.nan
             return self._measured[0][row].copy(), float(self._measured[1][row])
         rows = self.measured_rows
         if row < 0:
             yes = np.array([True])
-            rows = Rows(self.last[None], np.array([np.nan]), yes, yes)
+            rows = Rows(np.array([self.last]), np.array([np.nan]), yes, yes)
             errors = _counted_from(row, errors)
             row = 0
-        x = np.empty(self.last.size)
+        x = np.empty(len(self.last))
         y = replace_lags(self.lags, rows, row, *self.cells_of(errors), len(errors), x)
         return x, y
 
     def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
-        known = [(self.positions[name], time) for name, time in errors]
-        free = [(0, 0)] * n_free
-        cells = np.array(known + free, dtype=np.int64).reshape(-1, 2)
-        return cells, np.array([*errors.values(), *[0.0] * n_free])
+        n = len(errors) + n_free
+        cells = np.zeros((n, 2), dtype=np.int64)
+        values = np.zeros(n)
+        for i, ((name, time), error) in enumerate(errors.items()):
+            cells[i, 0] = self.positions[name]
+            cells[i, 1] = time
+            values[i] = error
+        return cells, values
 
     def find_jumps(self, limits: dict[int, float]) -> list[int]:
         """Return the rows where a column changes by more than its limit from the row before.
@@ -290,11 +298,12 @@ class MendedRows:
         x = self._measured[0]
         if len(x) == 1:
             for column, limit in limits.items():
-                if abs(x[0, column] - self.last[column]) > limit and self.follows[0]:
+                if abs(x.item(0, column) - self.last[column]) > limit and self.follows[0]:
                     return [0]
             return []
         columns = list(limits)
-        change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
+        last = np.array([self.last])
+        change = abs(np.diff(x[:, columns], axis=0, prepend=last[:, columns]))
         has_jump = (change > list(limits.values())).any(axis=1)
         return np.flatnonzero(has_jump & self.follows).tolist()
 
@@ -336,12 +345,16 @@ class MendedRows:
 
         There is room for n further errors, which are not dropped.
         """
-        if self.x is self._measured[0]:
-            self.x = self.x.copy()
-            self.y = self.y.copy()
+        self._own_rows()
         cells, errors = self.cells_of(self.errors, self.n_free_cells + n_more)
         numbers = np.array([len(self.errors), 0])
         return MendedBlock(numbers, cells, errors, np.array(self.learned), self.x, self.y)
+
+    def _own_rows(self) -> None:
+        """Copy the rows before they are mended, unless this was done."""
+        if self.x is self._measured[0]:
+            self.x = self.x.copy()
+            self.y = self.y.copy()
 
     @property
     def n_free_cells(self) -> int:
@@ -372,7 +385,7 @@ class MendedRows:
         """End the block: count the times of the errors from the next row on."""
         n = len(self.y)
         if n:
-            self.last = self._measured[0][-1].copy()
+            self.last = self._measured[0][-1].tolist()
             self.last_target = float(self._measured[1][-1])
             if self.errors:
                 if len(self.without_old(self.errors, n)) < len(self.errors) or not all(
@@ -394,7 +407,11 @@ class MendedRows:
 
     def _mend(self, begin: int) -> None:
         """Recompute the rows from `begin` on that have earlier measurements among their lags."""
-        mend_rows(self.lags, self.measured_rows, self.compiled_block(), begin)
+        self._own_rows()
+        cells, errors = self.cells_of(self.errors)
+        replace_lags_of_rows(
+            self.lags, self.measured_rows, begin, cells, errors, len(errors), self.x, self.y
+        )
 
 
 class Opening:
@@ -423,10 +440,20 @@ class Opening:
         State of the opening, which goes on changing.
     n_clipped_variances : int
         Number of variances that were clipped at 0 in the predictions so far.
+    features : Features
+        Scaling and mean of the model.
 
     Attributes
     ----------
+    next_row : int
+        Row of the block that `look_ahead` compares next.
+    is_over : bool
+        Whether the plant has changed, or may have.
+    has_returned : bool
+        Whether the plant of before has returned.
     gp : OnlineGP
+    state : OpeningState
+        Its memory is used by the next opening once this one has ended.
     has_copy : bool
         Whether `gp` is a copy that nobody else uses (`keep`).
     follower : object
@@ -441,6 +468,7 @@ class Opening:
         model: Model,
         gp: OnlineGP,
         state: OpeningState,
+        features: Features,
         n_clipped_variances: int = 0,
     ) -> None:
         self.model = model
@@ -449,8 +477,16 @@ class Opening:
         self.has_copy = False
         self.n_clipped_variances = n_clipped_variances
         self._mended = mended
-        self._features = compiled_features(model)
-        self._state = state
+        self._features = features
+        self.state = state
+        self._read_decision()
+
+    def _read_decision(self) -> None:
+        """Take over what is known about the next row and the decision from the state."""
+        numbers = self.state.numbers.tolist()
+        self.next_row: int = numbers[outlier_decisions.NEXT_ROW]
+        self.is_over = bool(numbers[outlier_decisions.IS_OVER])
+        self.has_returned = bool(numbers[outlier_decisions.HAS_RETURNED])
 
     def keep(self, copied: OnlineGP) -> None:
         """Go on with a copy of the online GP, which is about to learn."""
@@ -460,22 +496,7 @@ class Opening:
         self.has_copy = True
 
     def _number(self, position: int) -> int:
-        return int(self._state.numbers[position])
-
-    @property
-    def next_row(self) -> int:
-        """Row of the block that `look_ahead` compares next."""
-        return self._number(outlier_decisions.NEXT_ROW)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the plant has changed, or may have."""
-        return bool(self._number(outlier_decisions.IS_OVER))
-
-    @property
-    def has_returned(self) -> bool:
-        """Whether the plant of before has returned."""
-        return bool(self._number(outlier_decisions.HAS_RETURNED))
+        return int(self.state.numbers[position])
 
     @property
     def n_samples(self) -> int:
@@ -490,20 +511,20 @@ class Opening:
     @property
     def learned(self) -> Range:
         """Range of the outputs that the model has learned."""
-        low, high = self._state.learned.tolist()
+        low, high = self.state.learned.tolist()
         return low, high
 
     @property
     def errors(self) -> Errors:
         """Errors of replaced measurements. Their times are counted in the block."""
         n = self._number(outlier_decisions.N_ERRORS_REPLACED)
-        return self._mended.errors_of(self._state.cells[:n], self._state.errors[:n])
+        return self._mended.errors_of(self.state.cells[:n], self.state.errors[:n])
 
     @property
     def returned(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Rows (1, n_features) and targets (1,) since the plant seemed to return."""
-        x = self._state.returned_regressors
-        y = self._state.returned_targets
+        x = self.state.returned_regressors
+        y = self.state.returned_targets
         n = self._number(outlier_decisions.N_RETURNED)
         return [(x[i : i + 1], y[i : i + 1]) for i in range(n)]
 
@@ -520,17 +541,18 @@ class Opening:
         """Pass over n samples of the same record that have no row."""
         kept = self._mended.without_old(self.errors, n)
         cells, values = self._mended.cells_of(_counted_from(n, kept))
-        self._state.cells[: len(kept)] = cells
-        self._state.errors[: len(kept)] = values
-        self._state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(kept)
+        self.state.cells[: len(kept)] = cells
+        self.state.errors[: len(kept)] = values
+        self.state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(kept)
 
     def begin_block(self) -> None:
         """Go on with the first row of a new block."""
-        self._state.numbers[outlier_decisions.NEXT_ROW] = 0
+        self.state.numbers[outlier_decisions.NEXT_ROW] = 0
+        self.next_row = 0
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
-        self._state.cells[:, 1] -= n_rows
+        self.state.cells[:, 1] -= n_rows
 
     def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
@@ -543,13 +565,14 @@ class Opening:
         if self.next_row == len(rows.targets) or self.is_decided:
             return
         if self._features.has_constant_mean:
-            n_clipped = gp.look_ahead(self._features, mended.lags, rows, self._state)
-            if self.has_copy:
+            n_clipped = gp.look_ahead(self._features, mended.lags, rows, self.state)
+            self._read_decision()
+            if n_clipped and self.has_copy:
                 gp.n_clipped_predictions += n_clipped
-            else:
+            elif n_clipped:
                 self.n_clipped_variances += n_clipped
             return
-        state = self._state
+        state = self.state
         model_before = replace(self.model, gp=gp)
         while self.next_row < len(rows.targets) and not self.is_decided:
             n = begin_comparison(mended.lags, rows, state)
@@ -561,6 +584,7 @@ class Opening:
             if n >= 0:
                 finish_comparison(*gp.gate_numbers, mended.lags, rows, state)
             state.numbers[outlier_decisions.NEXT_ROW] += 1
+            self._read_decision()
 
 
 class Outcome(NamedTuple):
@@ -687,6 +711,9 @@ class OutlierHandling:
         if not found:
             self._jumps = NO_JUMPS
             return
+        if len(mended.y) == 1:
+            self._jumps = LONE_JUMP
+            return
         entries: list[tuple[int, list[int], float]] = []
         rows = np.array([row for row in found if row < len(mended.y) - 1], dtype=int)
         for name, column in mended.newest.items():
@@ -773,7 +800,9 @@ class OutlierHandling:
         features = self._compiled_features
         if not features.has_constant_mean:
             _compute_prior_means(model, block)
-        opening_state = self._opening_state()
+        opening_state = self._opening_state(
+            len(mended.errors) + len(self._jumps.rows) + 2 * mended.n_free_cells
+        )
         reason = model.gp.learn_block(features, mended.lags, block, opening_state)
         mended.take_block(block.mended)
         for name, position in mended.positions.items():
@@ -783,8 +812,9 @@ class OutlierHandling:
         row = int(numbers[block_learning.ROW])
         if opening is not None and opening.is_over and opening.next_row - 1 <= row:
             self.end_opening()
+        self._free_opening_state = opening_state
         if self.opening is None and numbers[block_learning.ROW_AFTER_OPENING] > row:
-            self.opening = Opening(mended, model, model.gp, opening_state)
+            self.opening = Opening(mended, model, model.gp, opening_state, features)
             self._free_opening_state = None
         predicted = record[begin:row].copy()
         opens_gate = reason == block_learning.OUTLIER_OPENS_GATE
@@ -832,10 +862,8 @@ class OutlierHandling:
             ),
         )
 
-    def _opening_state(self) -> OpeningState:
-        """Return the state for the next opening, which must have room for its errors."""
-        mended = self.mended
-        n_cells = len(mended.errors) + len(self._jumps.rows) + 2 * mended.n_free_cells
+    def _opening_state(self, n_cells: int) -> OpeningState:
+        """Return the state for the next opening, with room for the errors of n measurements."""
         state = self._free_opening_state
         if state is None or len(state.errors) < n_cells:
             n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
@@ -972,7 +1000,8 @@ class OutlierHandling:
         assert suspect is not None
         assert state is not None
         self.suspect = None
-        opening = Opening(self.mended, model, model.gp, state, n_clipped_ahead)
+        features = self._compiled_features
+        opening = Opening(self.mended, model, model.gp, state, features, n_clipped_ahead)
         self._free_opening_state = None
         return self._accept(suspect, model, True, opening)
 
@@ -1013,14 +1042,14 @@ class OutlierHandling:
         """
         mended = self.mended
         cells, values = mended.cells_of(errors)
-        n_features = self._next_row.regressors.shape[1], self._next_row.points.shape[1]
-        state = new_opening_state(len(errors) + mended.n_free_cells, *n_features)
+        state = self._opening_state(len(errors) + mended.n_free_cells)
+        self._free_opening_state = None
         begin_opening(state, cells, values, len(errors), row, *mended.learned)
         state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_cut
         if known is not None:
             (mean_if_right, mean_if_wrong), (if_right, if_wrong) = known
             take_predictions(state, mean_if_right, if_right, mean_if_wrong, if_wrong)
-        return Opening(mended, model, gp, state)
+        return Opening(mended, model, gp, state, self._compiled_features)
 
     def copy_of(self, gp: OnlineGP) -> OnlineGP:
         """Return a copy of an online GP, in the memory of one that is not used any more."""
@@ -1030,8 +1059,10 @@ class OutlierHandling:
 
     def end_opening(self) -> None:
         """End an opening after which the present model stays."""
-        if self.opening is not None and self.opening.has_copy:
-            self._unused = self.opening.gp
+        if self.opening is not None:
+            self._free_opening_state = self.opening.state
+            if self.opening.has_copy:
+                self._unused = self.opening.gp
         self.opening = None
 
     def _explain(
@@ -1165,33 +1196,32 @@ class OutlierHandling:
             )
         return causes
 
-    def pending(self) -> dict[str, Any]:
-        """Return the state that `recall` needs to continue, as lists and numbers.
+    def write_pending(self, pending: dict[str, Any]) -> None:
+        """Write the state that `recall` needs to continue, as lists and numbers.
 
         These are the last row, the errors of replaced measurements, and the suspect.
         """
         mended = self.mended
         suspect = self.suspect
-        held_back = None
+        pending["last"] = mended.last
+        pending["last_target"] = None if math.isnan(mended.last_target) else mended.last_target
+        pending["skipped"] = mended.n_skipped
+        pending["errors"] = []
+        if mended.errors:
+            pending["errors"] = [[*cell, error] for cell, error in mended.errors.items()]
+        pending["suspect"] = None
         if suspect is not None:
-            held_back = {
+            pending["suspect"] = {
                 "regressor": suspect.regressor.tolist(),
                 "target": suspect.target.tolist(),
                 "before": None if suspect.before is None else suspect.before.tolist(),
                 "outlier": suspect.was_outlier,
             }
-        return {
-            "last": mended.last.tolist(),
-            "last_target": None if math.isnan(mended.last_target) else mended.last_target,
-            "skipped": mended.n_skipped,
-            "errors": [[name, time, error] for (name, time), error in mended.errors.items()],
-            "suspect": held_back,
-            "learned": _range_to_store(mended.learned),
-            "clipped": mended.n_clipped,
-        }
+        pending["learned"] = _range_to_store(mended.learned)
+        pending["clipped"] = mended.n_clipped
 
     def recall(self, pending: dict[str, Any]) -> None:
-        """Continue from the state that `pending` returned.
+        """Continue from the state that `write_pending` has written.
 
         The prediction of the suspect is not part of that state: its report has nan there. The range
         of the learned outputs stays if it is not stored.
@@ -1202,7 +1232,7 @@ class OutlierHandling:
             Content that does not fit the features.
         """
         n = len(self._features)
-        self.mended.last = vector(pending["last"], n, "last")
+        self.mended.last = vector(pending["last"], n, "last").tolist()
         last_target = pending.get("last_target")
         self.mended.last_target = np.nan if last_target is None else float(last_target)
         self.mended.n_skipped = int(pending.get("skipped", 0))
@@ -1315,7 +1345,7 @@ def range_known_to(model: Model) -> Range:
 
 
 def recall_range(pending: dict[str, Any]) -> Range | None:
-    """Return the range of the learned outputs from `OutlierHandling.pending`; None: not stored.
+    """Return the stored range of the learned outputs (`OutlierHandling.write_pending`); None: none.
 
     Raises
     ------
@@ -1332,7 +1362,7 @@ def recall_range(pending: dict[str, Any]) -> Range | None:
 
 
 def _range_to_store(learned: Range) -> list[float] | str | None:
-    """Return a range for `OutlierHandling.pending`; None: there are no values."""
+    """Return a range for `OutlierHandling.write_pending`; None: there are no values."""
     if learned == NO_VALUES:
         return None
     return UNKNOWN if learned == UNKNOWN_RANGE else list(learned)

@@ -748,9 +748,14 @@ class OnlineGP(Exclusive):
         See `sysid.gp.outlier_decisions.refutes`, which also leaves the predictions in `next_row`.
         """
         is_wrong = outlier_decisions.refutes(
-            self._rules, self._state, features, lags, rows, row, cells, errors, next_row
+            *map(tuple, (self._rules, self._state, features, lags, rows)),
+            row,
+            cells,
+            errors,
+            tuple(next_row),
         )
-        self.n_clipped_predictions += int(next_row.n_clipped[0])
+        if next_row.n_clipped[0]:
+            self.n_clipped_predictions += int(next_row.n_clipped[0])
         return bool(is_wrong)
 
     @exclusive
@@ -759,9 +764,8 @@ class OnlineGP(Exclusive):
 
         See `sysid.outliers.Opening`. Return the number of variances that were clipped at 0.
         """
-        return int(
-            outlier_decisions.look_ahead(self._rules, self._state, features, lags, rows, opening)
-        )
+        named_tuples = (self._rules, self._state, features, lags, rows, opening)
+        return int(outlier_decisions.look_ahead_from_python(*map(tuple, named_tuples)))
 
     @exclusive
     def close_gate(self) -> None:
@@ -852,9 +856,18 @@ class OnlineGP(Exclusive):
         return into
 
     def _has_sizes_of(self, other: OnlineGP) -> bool:
-        """Return whether the arrays of another online GP have the same sizes."""
-        pairs = zip(self._state, other._state, strict=True)
-        return type(self) is type(other) and all(a.shape == b.shape for a, b in pairs)
+        """Return whether the arrays of another online GP have the same sizes.
+
+        Those of all arrays follow from these of three.
+        """
+        own = self._state
+        others = other._state
+        return (
+            type(self) is type(other)
+            and own.inputs.shape == others.inputs.shape
+            and own.root.shape == others.root.shape
+            and own.recent_inputs.shape == others.recent_inputs.shape
+        )
 
     @exclusive
     def reduce_to(self, n_points: int) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sysid.gp.dictionary import ERROR_SCALE, internal, predict, python_entry, shared
+from sysid.gp.dictionary import ERROR_SCALE, Dictionary, Rules, internal, predict, shared
 
 # --- measurements that are replaced among the lags of later samples ------------------------------
 
@@ -230,7 +230,7 @@ def forget_errors(lags, rows, mended, row):  # type: ignore[no-untyped-def]
     numbers[N_REJECTED] = kept
 
 
-@shared
+@internal
 def mend_rows(lags, rows, mended, begin):  # type: ignore[no-untyped-def]
     """Replace the rejected measurements among the lags of the rows from `begin` on."""
     n = mended.numbers[N_REJECTED]
@@ -392,14 +392,22 @@ class NextRow(NamedTuple):
     n_clipped: np.ndarray  # (1,) number of variances that were negative and were clipped at 0
 
 
-@python_entry
+@shared
 def refutes(  # type: ignore[no-untyped-def]
     rules, state, features, lags, rows, row, cells, errors, next_row
 ):
     """Return whether a row shows that the measurement before it was wrong (`is_refuted`).
 
     The last of the errors is that of this measurement; `cells` has the signal and the row of each.
+    What are named tuples elsewhere are plain tuples of their fields here: a call from Python takes
+    a microsecond more for each named tuple.
     """
+    rules = Rules(*rules)
+    state = Dictionary(*state)
+    features = Features(*features)
+    lags = Lags(*lags)
+    rows = Rows(*rows)
+    next_row = NextRow(*next_row)
     n = errors.size
     target_if_wrong = replace_lags(lags, rows, row, cells, errors, n, next_row.regressors[0])
     target_if_right = replace_lags(lags, rows, row, cells, errors, n - 1, next_row.regressors[1])
@@ -589,7 +597,7 @@ def set_predictions(opening, n, prior_mean):  # type: ignore[no-untyped-def]
         opening.variance[1] = opening.variance[0]
 
 
-@python_entry
+@internal
 def look_ahead(rules, state, features, lags, rows, opening):  # type: ignore[no-untyped-def]
     """Compare the rows of a block that come next, until one of them decides about an opening.
 
@@ -610,3 +618,18 @@ def look_ahead(rules, state, features, lags, rows, opening):  # type: ignore[no-
             )
         numbers[NEXT_ROW] += 1
     return n_clipped
+
+
+@shared
+def look_ahead_from_python(  # type: ignore[no-untyped-def]
+    rules, state, features, lags, rows, opening
+):
+    """Call `look_ahead` with plain tuples of the fields, as `refutes` takes them."""
+    return look_ahead(
+        Rules(*rules),
+        Dictionary(*state),
+        Features(*features),
+        Lags(*lags),
+        Rows(*rows),
+        OpeningState(*opening),
+    )

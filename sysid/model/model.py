@@ -513,6 +513,10 @@ class Model:
     def check_samples(self, regressors: ArrayLike, targets: ArrayLike) -> None:
         """Raise the ValueError of `update_many` if it would refuse these rows; learn nothing."""
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
+        self.check_rows(x, y)
+
+    def check_rows(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Do what `check_samples` does, for arrays whose shapes were checked."""
         z = self.scaling.transform(x)
         prior_mean = self.prior_mean(x)
         if not self.gp.can_learn(z, y, prior_mean):  # then the reason is found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,26 +58,30 @@ class Succession:
         if self._target is None:
             return follows
         before = x[:, self._previous] if self._is_change else np.zeros(len(y))
-        return follows & _is_sum(later[:, self._target], before, y)
+        return follows & ~_differs(later[:, self._target], before, y)
 
-    def of_pair(self, x: Array, y: float, later: Array) -> bool:
+    def of_pair(self, x: Sequence[float] | Array, y: float, later: Array) -> bool:
         """Return whether a row (p,) may follow the row x (p,) with target y.
 
         For one pair of rows this takes less time than `between`.
         """
         values = later.tolist()
-        values_before = x.tolist()
         for column, column_before in self._shared:
-            if values[column] != values_before[column_before]:
+            if values[column] != x[column_before]:
                 return False
         if self._target is None:
             return True
-        before = x[self._previous] if self._is_change else 0.0
-        return bool(_is_sum(later[self._target], before, y))
+        before = 0.0
+        if self._is_change and self._previous is not None:
+            before = x[self._previous]
+        return not _differs(values[self._target], before, y)
 
 
-def _is_sum(value: Any, before: Any, change: Any) -> Any:
-    """Return whether a value is ``before + change``, up to rounding; True if one is not known."""
+def _differs(value: Any, before: Any, change: Any) -> Any:
+    """Return whether a value is not ``before + change``, up to rounding.
+
+    It does not differ if one of them is not known.
+    """
     difference = abs(value - (before + change))
     size = abs(value) + abs(before) + abs(change)
-    return ~(difference > MAX_RELATIVE_DIFFERENCE * size)
+    return difference > MAX_RELATIVE_DIFFERENCE * size

@@ -229,7 +229,7 @@ def test_a_stored_description_of_the_training_must_fit(old, new, adapted):
 
 def knows_the_last_row(identification):
     """Return whether an identification knows the regressor of the last row."""
-    return identification._phase.outliers.mended.last.any()
+    return any(identification._phase.outliers.mended.last)
 
 
 def test_pending_samples_are_forgotten_if_the_model_learned_without_the_identification():
