@@ -538,6 +538,7 @@ class TestPythonExamples:
         assert len([line for line in first.splitlines() if line]) <= 8
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_the_first_look_prints_what_the_page_shows(self, readme):
         assert readme.names["found"].model.gp.n_points == 100
         number = r"\d+\.\d+"
@@ -552,6 +553,7 @@ class TestPythonExamples:
         )
 
     @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.usefixtures("readme", "python_page")
     def test_the_examples_write_the_files_that_they_name(self, example_folder):
         names = {path.name for path in example_folder.iterdir()}
@@ -566,6 +568,7 @@ class TestPythonExamples:
         }
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_the_printed_lines_are_those_of_the_page(self, python_page):
         first, live, simulated = python_page.lines
         n_points, inserted, first_variance = first.split()
@@ -577,6 +580,7 @@ class TestPythonExamples:
         assert float(fit[1]) > 90
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_the_predictions_are_good(self, python_page):
         names = python_page.names
         error = names["predicted"] - names["y_own"][1000 + names["narx"].max_lag :]
@@ -584,6 +588,7 @@ class TestPythonExamples:
         assert np.mean(np.abs(error) < names["half_width"]) > 0.8
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_models_reports_and_records_are_there(self, python_page):
         names = python_page.names
         assert names["identification"].model.gp.n_points == 50
