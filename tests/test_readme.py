@@ -9,6 +9,7 @@ The tutorials run when the site is built.
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -337,18 +339,27 @@ IDENTIFICATIONS = {
 
 @pytest.fixture(scope="module")
 def identified(tmp_path_factory):
-    """Function that returns the folder of a run that fits the overrides of a command."""
-    folders = {}
+    """Function that returns the folder of a run that fits the overrides of a command.
+
+    Each run is made once for all workers of pytest.
+    """
+    of_all_workers = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        of_all_workers = of_all_workers.parent
 
     def folder_for(overrides):
         kind = next(kind for kind in IDENTIFICATIONS if kind in overrides or kind == "")
-        if kind not in folders:
-            folder = tmp_path_factory.mktemp("identified")
-            write_records(folder)
-            short = shortened(IDENTIFICATIONS[kind], SHORT)
-            run("identify", [*short, f"hydra.run.dir={folder}/run"], folder)
-            folders[kind] = folder / "run"
-        return folders[kind]
+        folder = of_all_workers / f"identified_{[*IDENTIFICATIONS].index(kind)}"
+        is_made = folder / "is_made"
+        with FileLock(f"{folder}.lock"):
+            if not is_made.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                write_records(folder)
+                short = shortened(IDENTIFICATIONS[kind], SHORT)
+                run("identify", [*short, f"hydra.run.dir={folder}/run"], folder)
+                is_made.touch()
+        return folder / "run"
 
     return folder_for
 
