@@ -1252,14 +1252,18 @@ class OutlierHandling:
 
 
 def compiled_features(model: Model) -> Features:
-    """Return the map from regressors to points of a model, and its mean, for compiled functions."""
+    """Return the map from regressors to points of a model, and its mean, for compiled functions.
+
+    All arrays are copies that can be written: numba compiles a function once more for arrays that
+    cannot be, and whether those of a map can be depends on where it comes from.
+    """
     mean = constant_of(model.mean)
     scaling = model.scaling
     matrix = np.zeros((0, scaling.n_features)) if scaling.matrix is None else scaling.matrix
     return Features(
-        scaling.offset,
-        scaling.scale,
-        np.ascontiguousarray(matrix),
+        np.array(scaling.offset),
+        np.array(scaling.scale),
+        np.array(matrix, order="C"),
         0.0 if mean is None else mean,
         mean is not None,
     )

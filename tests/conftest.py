@@ -92,7 +92,7 @@ hypothesis.settings.load_profile("any_time")
 def pytest_xdist_auto_num_workers(config):
     """Return the number of workers: as many as there are processors.
 
-    Slow tests often wait for processes that they start: with them there is one worker more. Where
+    Slow tests often wait for processes that they start: with them there are two workers more. Where
     all tests are named file by file there are no workers: most files end before the workers have
     started.
     """
@@ -101,7 +101,7 @@ def pytest_xdist_auto_num_workers(config):
         return 0
     n_processors = os.cpu_count() or 1
     has_slow_tests = config.getoption("markexpr") != "not slow"
-    return n_processors + 1 if has_slow_tests else n_processors
+    return n_processors + 2 if has_slow_tests else n_processors
 
 
 def pytest_collection_finish():

@@ -9,6 +9,7 @@ The tutorials run when the site is built.
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
@@ -337,18 +339,27 @@ IDENTIFICATIONS = {
 
 @pytest.fixture(scope="module")
 def identified(tmp_path_factory):
-    """Function that returns the folder of a run that fits the overrides of a command."""
-    folders = {}
+    """Function that returns the folder of a run that fits the overrides of a command.
+
+    Each run is made once for all workers of pytest.
+    """
+    of_all_workers = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        of_all_workers = of_all_workers.parent
 
     def folder_for(overrides):
         kind = next(kind for kind in IDENTIFICATIONS if kind in overrides or kind == "")
-        if kind not in folders:
-            folder = tmp_path_factory.mktemp("identified")
-            write_records(folder)
-            short = shortened(IDENTIFICATIONS[kind], SHORT)
-            run("identify", [*short, f"hydra.run.dir={folder}/run"], folder)
-            folders[kind] = folder / "run"
-        return folders[kind]
+        folder = of_all_workers / f"identified_{[*IDENTIFICATIONS].index(kind)}"
+        is_made = folder / "is_made"
+        with FileLock(f"{folder}.lock"):
+            if not is_made.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                write_records(folder)
+                short = shortened(IDENTIFICATIONS[kind], SHORT)
+                run("identify", [*short, f"hydra.run.dir={folder}/run"], folder)
+                is_made.touch()
+        return folder / "run"
 
     return folder_for
 
@@ -538,6 +549,7 @@ class TestPythonExamples:
         assert len([line for line in first.splitlines() if line]) <= 8
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_the_first_look_prints_what_the_page_shows(self, readme):
         assert readme.names["found"].model.gp.n_points == 100
         number = r"\d+\.\d+"
@@ -552,6 +564,7 @@ class TestPythonExamples:
         )
 
     @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.usefixtures("readme", "python_page")
     def test_the_examples_write_the_files_that_they_name(self, example_folder):
         names = {path.name for path in example_folder.iterdir()}
@@ -566,6 +579,7 @@ class TestPythonExamples:
         }
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_the_printed_lines_are_those_of_the_page(self, python_page):
         first, live, simulated = python_page.lines
         n_points, inserted, first_variance = first.split()
@@ -577,6 +591,7 @@ class TestPythonExamples:
         assert float(fit[1]) > 90
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_the_predictions_are_good(self, python_page):
         names = python_page.names
         error = names["predicted"] - names["y_own"][1000 + names["narx"].max_lag :]
@@ -584,6 +599,7 @@ class TestPythonExamples:
         assert np.mean(np.abs(error) < names["half_width"]) > 0.8
 
     @pytest.mark.slow
+    @pytest.mark.long
     def test_models_reports_and_records_are_there(self, python_page):
         names = python_page.names
         assert names["identification"].model.gp.n_points == 50

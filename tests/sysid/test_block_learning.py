@@ -1,11 +1,22 @@
 """A block of rows is learned as the same rows are one by one, also where samples are held back."""
 
+import copy
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from sysid import ConstantMean, Identification, LinearMean, MaximumLikelihood, Narx, Settings
+from sysid import (
+    AffineMap,
+    ConstantMean,
+    Identification,
+    LinearMean,
+    MaximumLikelihood,
+    Narx,
+    Settings,
+)
 from sysid.gp.formula import JIT_DISABLED
-from sysid.outliers import OutlierHandling
+from sysid.outliers import OutlierHandling, compiled_features
 
 N_SAMPLES = 320
 N_INITIAL = 100
@@ -154,3 +165,22 @@ def test_the_compiled_loop_decides_about_all_samples_of_a_block(monkeypatch):
     assert n_decisions == 0
     learn(LAGS, SIGNALS["inputs"], [1])
     assert n_decisions > 10
+
+
+@pytest.mark.parametrize("matrix", [None, np.diag([0.5, 0.25])], ids=["scale", "matrix"])
+def test_the_compiled_loop_is_compiled_once_for_maps_of_any_origin(matrix):
+    """The arrays of a map cannot be written, those of its copy can: numba compiles for each."""
+    scaling = AffineMap([1.0, 2.0], [1.0, 1.0], matrix=matrix)
+    of_models = [
+        compiled_features(SimpleNamespace(mean=ConstantMean(3.0), scaling=one))
+        for one in (scaling, copy.deepcopy(scaling))
+    ]
+    for features in of_models:
+        assert all(array.flags.writeable for array in (features.offset, features.scale))
+        assert features.matrix.flags.writeable
+        np.testing.assert_array_equal(features.offset, scaling.offset)
+        np.testing.assert_array_equal(features.scale, scaling.scale)
+        expected = np.zeros((0, 2)) if matrix is None else matrix
+        np.testing.assert_array_equal(features.matrix, expected)
+    of_models[0].offset[0] = 5.0
+    assert scaling.offset[0] == 1.0

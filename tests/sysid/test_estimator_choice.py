@@ -185,7 +185,7 @@ def test_a_lag_that_no_linear_model_sees_is_found_where_the_record_is_nonlinear(
     assert row["linear"] > 0.2
 
 
-@pytest.mark.parametrize("effect", [np.square, np.abs])
+@pytest.mark.parametrize("effect", [np.square, pytest.param(np.abs, marks=pytest.mark.slow)])
 def test_the_lag_of_an_even_effect_is_found_by_linear_models_with_squares(effect):
     """No linear model is better than chance; one lag too early hides the effect from all models."""
     random = np.random.default_rng(0)

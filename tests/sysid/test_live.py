@@ -1,5 +1,6 @@
 """A running plant: steps with missing samples, new runs, and a look ahead."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -32,9 +33,21 @@ def model_of(signals, **changes):
     return identify(signals, inputs=["heat", "flow"], outputs=["y"], **changes)
 
 
-@pytest.fixture
-def live():
+@pytest.fixture(scope="module")
+def identified():
+    """Return the model before its first step, which nobody may change."""
     return model_of(plant(N_BEFORE, 0))
+
+
+@pytest.fixture
+def live(identified):
+    return deepcopy(identified)
+
+
+@pytest.fixture
+def twin(identified):
+    """Return another model that is the same as `live`."""
+    return deepcopy(identified)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +69,8 @@ def test_a_prediction_has_the_unit_of_the_output(live, run):
     assert np.mean(is_inside) > 0.85
 
 
-def test_signals_may_be_named_or_come_in_order(run):
-    by_name, by_order, by_mapping = (model_of(plant(N_BEFORE, 0)) for _ in range(3))
+def test_signals_may_be_named_or_come_in_order(run, identified):
+    by_name, by_order, by_mapping = (deepcopy(identified) for _ in range(3))
     for sample in run[:20]:
         inputs = {"heat": sample["heat"], "flow": sample["flow"]}
         expected = repr(by_name.step(**sample))
@@ -132,18 +145,17 @@ def test_nothing_is_predicted_while_an_input_is_missing_among_the_lags(live, run
     assert live.step(**run[13])
 
 
-def test_a_new_run_does_not_follow_the_last_one(live, run):
+def test_a_new_run_does_not_follow_the_last_one(live, run, twin):
     """The last sample of the old run is a gross error that the model still holds back."""
-    clean = model_of(plant(N_BEFORE, 0))
     for sample in run[:20]:
         live.step(**sample)
-        clean.step(**sample)
+        twin.step(**sample)
     live.step(**run[20] | {"y": run[20]["y"] + 30.0})
     live.reset()
-    clean.reset()
+    twin.reset()
     for k, sample in enumerate(run[40:60]):
         report = live.step(**sample)
-        expected = clean.step(**sample)
+        expected = twin.step(**sample)
         assert bool(report) == (k >= NARX.max_lag)
         if report:
             assert report["y"].mean == pytest.approx(expected["y"].mean, abs=NOISE_STD)
@@ -167,18 +179,17 @@ def test_a_look_ahead_is_the_simulation_from_the_same_samples(live, run):
     np.testing.assert_allclose(table.index, 0.5 * np.arange(1, n_ahead + 1))
 
 
-def test_a_look_ahead_knows_what_is_missing(live, run):
+def test_a_look_ahead_knows_what_is_missing(live, run, twin):
     """The variance of an estimated last output goes through the slopes of the free run."""
     for sample in run[:30]:
         live.step(**sample)
     n_ahead = 10
     coming = np.array([[sample["heat"], sample["flow"]] for sample in run[31 : 31 + n_ahead]])
-    whole = model_of(plant(N_BEFORE, 0))
     for sample in run[:31]:
-        whole.step(**sample)
+        twin.step(**sample)
     missing = live.step(**run[30] | {"y": np.nan})["y"]
     added = live.ahead(coming)
-    known = whole.ahead(coming)
+    known = twin.ahead(coming)
     width = (added["y_high"] - added["y_low"]).to_numpy()
     width_if_known = (known["y_high"] - known["y_low"]).to_numpy()
     np.testing.assert_allclose(added["y_mean"], known["y_mean"], atol=5 * NOISE_STD)
@@ -204,18 +215,17 @@ def test_a_look_ahead_knows_what_is_missing(live, run):
     assert width[0] == pytest.approx(expected, rel=0.02)
 
 
-def test_what_the_model_takes_for_wrong_is_not_among_the_lags(live, run):
-    clean = model_of(plant(N_BEFORE, 0))
+def test_what_the_model_takes_for_wrong_is_not_among_the_lags(live, run, twin):
     for sample in run[:40]:
         live.step(**sample)
-        clean.step(**sample)
+        twin.step(**sample)
     spike = live.step(**run[40] | {"y": run[40]["y"] + 8.0})["y"]
-    expected = clean.step(**run[40])["y"]
+    expected = twin.step(**run[40])["y"]
     assert spike.outlier
     assert spike.mean == expected.mean
     coming = np.array([[sample["heat"], sample["flow"]] for sample in run[41:45]])
     ahead = live.ahead(coming)
-    np.testing.assert_allclose(ahead["y_mean"], clean.ahead(coming)["y_mean"], atol=0.1)
+    np.testing.assert_allclose(ahead["y_mean"], twin.ahead(coming)["y_mean"], atol=0.1)
     after = live.step(**run[41])["y"]
     assert after.mean == pytest.approx(run[41]["y"], abs=0.1)
     assert after.low < run[41]["y"] < after.high
@@ -306,10 +316,9 @@ def test_outputs_of_one_plant_step_together():
         pytest.param(["1.0", [1.0, 2.0]], {}, "real numbers", id="text"),
     ],
 )
-def test_a_step_that_is_not_one_sample_is_refused(arguments, named, message, live, run):
+def test_a_step_that_is_not_one_sample_is_refused(arguments, named, message, live, run, twin):
     for sample in run[:5]:
         live.step(**sample)
-    twin = model_of(plant(N_BEFORE, 0))
     for sample in run[:5]:
         twin.step(**sample)
     with pytest.raises((ValueError, TypeError), match=message):

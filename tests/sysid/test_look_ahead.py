@@ -1,5 +1,6 @@
 """A look ahead of every class, from the same samples; and samples that do not follow each other."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -185,33 +186,41 @@ def test_an_identification_looks_ahead_without_what_is_wrong():
     pd.testing.assert_frame_equal(in_new_run, of_model)
 
 
+NARX_WITH_HOLES = Narx({"y": 4}, {"u": 1}, on_missing="skip")
+
+
+@pytest.fixture(scope="module")
+def simple():
+    """Return a model of the first 390 samples of `simple_plant(420, 1)`; nobody may change it."""
+    u, y = simple_plant(420, 1)
+    return identify(
+        {"u": u[:390], "y": y[:390]},
+        NARX_WITH_HOLES,
+        inputs=["u"],
+        outputs=["y"],
+        settings=replace(MAP, linear_part="none"),
+        dt=1.0,
+        identified=1,
+    )
+
+
 @pytest.mark.parametrize("hole", [401, 402, 403])
 @pytest.mark.parametrize("by_hand", [True, False], ids=["step", "learn_from"])
-def test_a_hole_after_a_gross_error_leaves_it_replaced(hole, by_hand):
+def test_a_hole_after_a_gross_error_leaves_it_replaced(hole, by_hand, simple):
     """Rows after the hole have the wrong measurement among their lags, or its replacement."""
     u, y = simple_plant(420, 1)
-    narx = Narx({"y": 4}, {"u": 1}, on_missing="skip")
 
     def errors_of(signal):
         """Return the errors of the samples 402, ..., 419 that are measured and predicted."""
         signal = signal.copy()
         signal[hole] = np.nan
-        settings = replace(MAP, linear_part="none")
-        found = identify(
-            {"u": u[:390], "y": y[:390]},
-            narx,
-            inputs=["u"],
-            outputs=["y"],
-            settings=settings,
-            dt=1.0,
-            identified=1,
-        )
+        found = deepcopy(simple)
         if by_hand:
             means = {k: found.step(y=signal[k], u=u[k]).get("y") for k in range(390, 420)}
             return {k: y[k] - means[k].mean for k in range(402, 420) if means[k] is not None}
         identification = found.identifications["y"]
         blocks = [Samples(signal[390:420], u[390:420])]
-        window = LagWindow(narx)
+        window = LagWindow(NARX_WITH_HOLES)
         (block,) = learn_from(blocks, identification, window, outputs=["y"], inputs=["u"])
         errors = block.rows.target - block.record["mean"]
         samples = block.rows.sample + 390

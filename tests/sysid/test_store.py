@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -519,12 +520,18 @@ def test_failure_at_any_step_keeps_the_previous_file(
 
 N_BYTES_WRITTEN = 10**7  # in each file
 
-# Writes files of one repeated byte to the same path, one after the other.
-WRITER_PROGRAM = f"""
-import sys
+# For each line of its input, forks a process that writes files of one repeated byte to the same
+# path, one after the other, and prints its id. So the toolbox is imported once for all of them.
+WRITERS_PROGRAM = f"""
+import os, sys
 from sysid.store import write_bytes
-for number in range(10**6):
-    write_bytes(bytes([number % 256]) * {N_BYTES_WRITTEN}, sys.argv[1])
+for _ in sys.stdin:
+    writer = os.fork()
+    if not writer:
+        for number in range(10**6):
+            write_bytes(bytes([number % 256]) * {N_BYTES_WRITTEN}, sys.argv[1])
+    print(writer, flush=True)
+    os.waitpid(writer, 0)
 """
 
 
@@ -533,18 +540,33 @@ def inode_of(path):
     return path.stat().st_ino if path.exists() else 0
 
 
-def kill_a_writer(path, delay):
+def kill_a_writer(writers, path, delay):
     """Start a process that writes the file again and again; kill it some time after its first file.
 
-    The delay is in seconds.
+    The delay is in seconds. A writer that has ended by itself raises `ProcessLookupError`.
     """
     before = inode_of(path)
-    command = [sys.executable, "-c", WRITER_PROGRAM, str(path)]
-    with subprocess.Popen(command) as process:
-        while inode_of(path) == before and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(delay)
-        process.kill()
+    writers.stdin.write("\n")
+    writers.stdin.flush()
+    writer = int(writers.stdout.readline())
+    while inode_of(path) == before:
+        os.kill(writer, 0)
+        time.sleep(0.005)
+    time.sleep(delay)
+    os.kill(writer, signal.SIGKILL)
+    assert wait_for_end(writer)
+
+
+def wait_for_end(process, seconds=60.0):
+    """Wait until no process has this id any more; return whether that is so."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def remove_temporary_files(path):
@@ -562,12 +584,15 @@ def test_a_killed_writer_leaves_a_whole_file(path):
     n_kills = 22
     random = np.random.default_rng(0)
     n_kills_while_writing = 0
-    for _ in range(n_kills):
-        kill_a_writer(path, delay=random.uniform(0.0, 0.2))
-        content = path.read_bytes()
-        first_byte = content[:1]
-        assert content == first_byte * N_BYTES_WRITTEN
-        n_kills_while_writing += remove_temporary_files(path)
+    command = [sys.executable, "-c", WRITERS_PROGRAM, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as writers:
+        for _ in range(n_kills):
+            kill_a_writer(writers, path, delay=random.uniform(0.0, 0.2))
+            content = path.read_bytes()
+            first_byte = content[:1]
+            assert content == first_byte * N_BYTES_WRITTEN
+            n_kills_while_writing += remove_temporary_files(path)
     assert n_kills_while_writing > 3, "too few kills came while the file was written"
 
 
