@@ -134,6 +134,10 @@ MIN_ROWS_PER_SCREENING_COEFFICIENT = 3
 #: The decisions are repeated, with only the wrong values unknown, at most this many times.
 MAX_DECISIONS = 3
 
+#: The models are fitted again, with the level of an input in place of its wrong values, until there
+#: have been this many fits.
+MAX_SCREENING_FITS = 4
+
 #: A wrong value must lower the sum of squared residuals by this many noise variances, and below
 #: this fraction of what an innovation leaves.
 MIN_GAIN = 40.0
@@ -486,24 +490,59 @@ def _add_candidates_by_residuals(
 def _find(
     signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str]
 ) -> tuple[_Masks, int]:
-    """Return which values are wrong, and the number of lags of the outputs."""
-    unknown = {name: signal.is_candidate for name, signal in signals.items()}
+    """Return which values are wrong, and the number of lags of the outputs.
+
+    The models are fitted to rows without candidates among the lags, and with several inputs these
+    rows may be few. Where the wrong values of an input can be replaced by its level, the rows with
+    them count, too: then the models are fitted once more, and decide about the other candidates.
+    """
     moving_inputs = [name for name in inputs if name in signals]
+    n_lags = 0
+    replaced: _Masks = {}
+    for _ in range(MAX_SCREENING_FITS):
+        unknown = {name: signal.is_candidate for name, signal in signals.items()}
+        models = _fit_models(signals, outputs, moving_inputs, unknown)
+        n_lags = max([n_lags, *(model.n_output_lags for model in models)])
+        for _ in range(MAX_DECISIONS):
+            wrong = _decide(signals, models, moving_inputs, unknown)
+            is_settled = _count(wrong) == _count(unknown)
+            unknown = wrong
+            if is_settled:
+                break
+        n_undecided = sum(
+            _count({name: signals[name].is_candidate}) - _count({name: unknown[name]})
+            for name in moving_inputs
+        )
+        if not n_undecided:
+            break
+        mended = {}
+        for name in moving_inputs:
+            mended[name], is_replaced = signals[name].with_levels(unknown[name])
+            before = replaced.get(name, [np.zeros_like(mask) for mask in is_replaced])
+            replaced[name] = [old | new for old, new in zip(before, is_replaced, strict=True)]
+            unknown[name] = [
+                mask & ~now for mask, now in zip(unknown[name], is_replaced, strict=True)
+            ]
+        if all(mended[name] is signals[name] for name in moving_inputs):
+            break
+        signals = {**signals, **mended}
+    _decide_by_squares(signals, models, moving_inputs, unknown)
+    for name, masks in replaced.items():
+        unknown[name] = [old | new for old, new in zip(unknown[name], masks, strict=True)]
+    return unknown, n_lags
+
+
+def _fit_models(
+    signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str], unknown: _Masks
+) -> list[_Model]:
+    """Return the linear models of those outputs for which there are enough rows."""
     models = []
     for output in outputs:
         if output in signals:
-            model = _Model(signals, output, moving_inputs)
+            model = _Model(signals, output, inputs)
             if model.fit(unknown):
                 models.append(model)
-    n_lags = max((model.n_output_lags for model in models), default=0)
-    for _ in range(MAX_DECISIONS):
-        wrong = _decide(signals, models, moving_inputs, unknown)
-        is_settled = _count(wrong) == _count(unknown)
-        unknown = wrong
-        if is_settled:
-            break
-    _decide_by_squares(signals, models, moving_inputs, unknown)
-    return unknown, n_lags
+    return models
 
 
 #: which values of each signal are meant: by name, (n,) for each record
@@ -642,6 +681,28 @@ class _Signal:
         signal = _Signal(scaled, self.is_known, self.is_candidate)
         signal.interpolate()
         return signal
+
+    def with_levels(
+        self, wrong: Sequence[NDArray[np.bool_]]
+    ) -> tuple[_Signal, list[NDArray[np.bool_]]]:
+        """Return the signal with its level in place of wrong values, and which were replaced.
+
+        See `replace_held`. If none can be replaced, it is this signal. Replaced values are no
+        candidates.
+        """
+        values = []
+        replaced = []
+        for measured, is_wrong in zip(self.values, wrong, strict=True):
+            held = replace_held(np.where(is_wrong, np.nan, measured), is_wrong)
+            is_replaced = is_wrong & np.isfinite(held)
+            values.append(np.where(is_replaced, held, measured))
+            replaced.append(is_replaced)
+        if not any(mask.any() for mask in replaced):
+            return self, replaced
+        candidates = [old & ~new for old, new in zip(self.is_candidate, replaced, strict=True)]
+        signal = _Signal(values, self.is_known, candidates, reach=self.reach)
+        signal.interpolate()
+        return signal, replaced
 
     @property
     def has_candidates(self) -> bool:
