@@ -26,6 +26,11 @@ scales of the signals. It is found in three steps.
 
 Values of which the record does not tell whether they are wrong stay as they are, unless they are
 far beyond everything else.
+
+A wrong output becomes a missing value. So does a wrong input, unless the record tells what it was:
+an input that holds levels has the level before or the one after it, by the residuals, and the
+value of another one is that of the estimate, if this is accurate. A missing input would end each
+free run, and all rows that have it among their lags would be lost.
 """
 
 from __future__ import annotations
