@@ -26,6 +26,11 @@ scales of the signals. It is found in three steps.
 
 Values of which the record does not tell whether they are wrong stay as they are, unless they are
 far beyond everything else.
+
+A wrong output becomes a missing value. So does a wrong input, unless the record tells what it was:
+an input that holds levels has the level before or the one after it, by the residuals, and the
+value of another one is that of the estimate, if this is accurate. A missing input would end each
+free run, and all rows that have it among their lags would be lost.
 """
 
 from __future__ import annotations
@@ -134,6 +139,10 @@ MIN_ROWS_PER_SCREENING_COEFFICIENT = 3
 #: The decisions are repeated, with only the wrong values unknown, at most this many times.
 MAX_DECISIONS = 3
 
+#: The models are fitted again, with the level of an input in place of its wrong values, until there
+#: have been this many fits.
+MAX_SCREENING_FITS = 4
+
 #: A wrong value must lower the sum of squared residuals by this many noise variances, and below
 #: this fraction of what an innovation leaves.
 MIN_GAIN = 40.0
@@ -188,19 +197,25 @@ MIN_ISOLATED_RANGES = 25.0
 #: this fraction of the values between equal ones equals them.
 MIN_HELD_FRACTION = 0.98
 
+#: A wrong value of any other input is replaced by its estimate if the standard deviation of that is
+#: at most this fraction of the standard deviation of the signal.
+MAX_ESTIMATE_STDS = 0.5
+
 
 class Screened(NamedTuple):
-    """Records whose gross errors are missing values, or replaced where an input holds a level."""
+    """Records whose gross errors are missing values; those of inputs may be replaced."""
 
     records: tuple[xr.Dataset, ...]
     #: number of values that were found in each signal; signals without any are left out
     n_found: dict[str, int]
     marks: tuple[Marks, ...]  # for each record
     inputs: tuple[str, ...] = ()  # signals whose values may have been replaced
+    #: (n,) estimates of the wrong values of inputs, nan elsewhere, by name for each record
+    estimates: tuple[Mapping[str, Array], ...] = ()
 
     @property
     def n_replaced(self) -> int:
-        """Number of values of inputs that are replaced by the level before and after them."""
+        """Number of values of inputs that are replaced by a level or by an estimate."""
         return sum(
             sum(json.loads(record.attrs.get(REPLACED, "{}")).values()) for record in self.records
         )
@@ -229,8 +244,8 @@ class Screened(NamedTuple):
             }
             for of_record in self.marks
         )
-        records = without_gross_errors(measured, marks, self.inputs)
-        return Screened(records, _count_by_signal(marks), marks, self.inputs)
+        records = without_gross_errors(measured, marks, self.inputs, self.estimates)
+        return Screened(records, _count_by_signal(marks), marks, self.inputs, self.estimates)
 
     @property
     def counts(self) -> str:
@@ -248,7 +263,7 @@ class Screened(NamedTuple):
                 f"gross errors: {self.n_values} measured {values} taken as missing "
                 f"({self.counts}), {confirmed}"
             )
-        level = "replaced by the level that the input holds before and after"
+        level = "replaced by the level that the input holds, or by an estimate"
         others = "the others are taken as missing"
         fate = level if self.n_replaced == self.n_values else f"{self.n_replaced} {level}, {others}"
         return (
@@ -265,8 +280,9 @@ def screen_records(
     """Find the gross errors of records, and make them missing values (nan).
 
     See the docstring of the module for the method. An input that holds its levels has the same
-    value before and after its gross error: then this value replaces it (`replace_held`). A record
-    without gross errors keeps its values. Each record gets the attribute ``gross_errors``, the
+    value before and after its gross error: then this value replaces it (`replace_held`). Other
+    values of inputs are replaced by their estimates, if these are accurate. A record without gross
+    errors keeps its values. Each record gets the attribute ``gross_errors``, the
     number of them by signal in JSON, and ``gross_errors_replaced`` if any were replaced. Records
     that have the first one are not screened again.
 
@@ -311,17 +327,26 @@ def screen_records(
         for dataset in given:
             n_found.update(json.loads(dataset.attrs[SCREENED]))
         return Screened(tuple(given), dict(n_found), tuple(missing), tuple(inputs))
-    marks = find_gross_errors([record.signals for record in read], outputs, inputs)
-    screened = without_gross_errors(given, marks, inputs)
-    return Screened(screened, _count_by_signal(marks), tuple(marks), tuple(inputs))
+    marks, estimates = find_gross_errors([record.signals for record in read], outputs, inputs)
+    screened = without_gross_errors(given, marks, inputs, estimates)
+    return Screened(
+        screened, _count_by_signal(marks), tuple(marks), tuple(inputs), tuple(estimates)
+    )
 
 
 def without_gross_errors(
-    records: Sequence[xr.Dataset], marks: Sequence[Marks], inputs: Sequence[str]
+    records: Sequence[xr.Dataset],
+    marks: Sequence[Marks],
+    inputs: Sequence[str],
+    estimates: Sequence[Mapping[str, Array]] = (),
 ) -> tuple[xr.Dataset, ...]:
-    """Return records in which the marked values are missing (nan), or replaced (`replace_held`)."""
+    """Return records in which the marked values are missing (nan), or replaced.
+
+    Values of inputs are replaced by the level that they hold (`replace_held`), or else by their
+    estimate, if there is one.
+    """
     screened = []
-    for dataset, of_record in zip(records, marks, strict=True):
+    for number, (dataset, of_record) in enumerate(zip(records, marks, strict=True)):
         changed = {}
         n_replaced = {}
         for name, is_wrong in of_record.items():
@@ -330,6 +355,9 @@ def without_gross_errors(
                 values = np.where(is_wrong, np.nan, np.asarray(variable.values, dtype=np.float64))
                 if name in inputs:
                     values = replace_held(values, is_wrong)
+                    if estimates and name in estimates[number]:
+                        is_left = is_wrong & ~np.isfinite(values)
+                        values = np.where(is_left, estimates[number][name], values)
                     n_replaced[name] = int(np.isfinite(values[is_wrong]).sum())
                 changed[name] = (variable.dims, values, variable.attrs)
         counts = json.dumps(_count_by_signal([of_record]))
@@ -348,16 +376,21 @@ def replace_held(values: Array, is_wrong: NDArray[np.bool_]) -> Array:
     A run of wrong values, which are nan, is replaced if the values next to it are equal, and if the
     other values with equal neighbours nearly always equal these (`MIN_HELD_FRACTION`).
     """
-    before, at, after = values[:-2], values[1:-1], values[2:]
-    has_equal_neighbours = (before == after) & np.isfinite(at)
-    is_held = (at == before)[has_equal_neighbours]
-    if not len(is_held) or is_held.mean() < MIN_HELD_FRACTION:
+    if not _holds_levels(values):
         return values
     replaced = values.copy()
     for begin, end in _runs(is_wrong):
         if begin > 0 and end < len(values) and values[begin - 1] == values[end]:
             replaced[begin:end] = values[end]
     return replaced
+
+
+def _holds_levels(values: Array) -> bool:
+    """Return whether the values (n,) with equal neighbours nearly always equal these."""
+    before, at, after = values[:-2], values[1:-1], values[2:]
+    has_equal_neighbours = (before == after) & np.isfinite(at)
+    is_held = (at == before)[has_equal_neighbours]
+    return len(is_held) > 0 and bool(is_held.mean() >= MIN_HELD_FRACTION)
 
 
 def have_gross_errors(records: Iterable[xr.Dataset]) -> bool:
@@ -411,18 +444,20 @@ def _count_by_signal(marks: Sequence[Marks]) -> dict[str, int]:
 
 def find_gross_errors(
     records: Sequence[Mapping[str, Array]], outputs: Sequence[str], inputs: Sequence[str]
-) -> list[Marks]:
+) -> tuple[list[Marks], list[dict[str, Array]]]:
     """Return which values (n,) of each signal of each record are gross errors.
 
-    Inputs are compared with every output, and are wrong if no output answers to them.
+    Inputs are compared with every output, and are wrong if no output answers to them. Also return
+    estimates (n,) of the wrong values of inputs for each record, nan where there is none.
     """
     names = [*outputs, *inputs]
     nothing = [
         {name: np.zeros(len(record[name]), dtype=bool) for name in names} for record in records
     ]
     n_samples = sum(len(record[names[0]]) for record in records)
+    no_estimates: list[dict[str, Array]] = [{} for _ in records]
     if n_samples < MIN_SAMPLES_TO_SCREEN:
-        return nothing
+        return nothing, no_estimates
     signals = {}
     for name in names:
         min_local = MIN_LOCAL_STDS if name in outputs else MIN_LOCAL_STDS_OF_INPUTS
@@ -432,19 +467,23 @@ def find_gross_errors(
             signals[name] = signal
     _add_candidates_by_residuals(signals, outputs, inputs)
     if not any(signal.has_candidates for signal in signals.values()):
-        return nothing
-    forward, n_lags = _find(signals, outputs, inputs)
+        return nothing, no_estimates
+    forward, n_lags, estimates = _find(signals, outputs, inputs)
     # The first samples have no rows of their own: time is reversed to decide about them.
     backward = forward
     if any(mask[:n_lags].any() for signal in signals.values() for mask in signal.is_candidate):
         reversed_signals = {name: signal.reversed() for name, signal in signals.items()}
-        backward, _ = _find(reversed_signals, outputs, inputs)
+        backward, _, _ = _find(reversed_signals, outputs, inputs)
         backward = {name: [mask[::-1] for mask in masks] for name, masks in backward.items()}
     for name in signals:
         for number, found in enumerate(nothing):
             found[name] = forward[name][number].copy()
             found[name][:n_lags] |= backward[name][number][:n_lags]
-    return nothing
+    of_records = [
+        {name: of_input[number] for name, of_input in estimates.items()}
+        for number in range(len(records))
+    ]
+    return nothing, of_records
 
 
 def _add_candidates_by_residuals(
@@ -483,36 +522,192 @@ def _add_candidates_by_residuals(
             signal.interpolate()
 
 
-def _find(
-    signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str]
-) -> tuple[_Masks, int]:
-    """Return which values are wrong, and the number of lags of the outputs."""
-    unknown = {name: signal.is_candidate for name, signal in signals.items()}
+class _Found(NamedTuple):
+    """Values that are wrong, and what wrong inputs were instead."""
+
+    wrong: _Masks
+    n_lags: int  # of the outputs
+    estimates: _Estimates
+
+
+def _find(signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str]) -> _Found:
+    """Return which values are wrong, and estimates of the wrong inputs.
+
+    The models are fitted to rows without candidates among the lags, and with several inputs these
+    rows may be few. Where the wrong values of an input can be replaced by its level, the rows with
+    them count, too: then the models are fitted once more, and decide about the other candidates.
+    """
     moving_inputs = [name for name in inputs if name in signals]
+    n_lags = 0
+    replaced: _Masks = {}
+    for _ in range(MAX_SCREENING_FITS):
+        unknown = {name: signal.is_candidate for name, signal in signals.items()}
+        models = _fit_models(signals, outputs, moving_inputs, unknown)
+        n_lags = max([n_lags, *(model.n_output_lags for model in models)])
+        for _ in range(MAX_DECISIONS):
+            wrong = _decide(signals, models, moving_inputs, unknown)
+            is_settled = _count(wrong) == _count(unknown)
+            unknown = wrong
+            if is_settled:
+                break
+        n_undecided = sum(
+            _count({name: signals[name].is_candidate}) - _count({name: unknown[name]})
+            for name in moving_inputs
+        )
+        if not n_undecided:
+            break
+        mended = {}
+        for name in moving_inputs:
+            mended[name], is_replaced = signals[name].with_levels(unknown[name])
+            before = replaced.get(name, [np.zeros_like(mask) for mask in is_replaced])
+            replaced[name] = [old | new for old, new in zip(before, is_replaced, strict=True)]
+            unknown[name] = [
+                mask & ~now for mask, now in zip(unknown[name], is_replaced, strict=True)
+            ]
+        if all(mended[name] is signals[name] for name in moving_inputs):
+            break
+        signals = {**signals, **mended}
+    _decide_by_squares(signals, models, moving_inputs, unknown)
+    estimates = _estimate_inputs(signals, models, moving_inputs, unknown)
+    for name, masks in replaced.items():
+        unknown[name] = [old | new for old, new in zip(unknown[name], masks, strict=True)]
+    return _Found(unknown, n_lags, estimates)
+
+
+def _fit_models(
+    signals: Mapping[str, _Signal], outputs: Sequence[str], inputs: Sequence[str], unknown: _Masks
+) -> list[_Model]:
+    """Return the linear models of those outputs for which there are enough rows."""
     models = []
     for output in outputs:
         if output in signals:
-            model = _Model(signals, output, moving_inputs)
+            model = _Model(signals, output, inputs)
             if model.fit(unknown):
                 models.append(model)
-    n_lags = max((model.n_output_lags for model in models), default=0)
-    for _ in range(MAX_DECISIONS):
-        wrong = _decide(signals, models, moving_inputs, unknown)
-        is_settled = _count(wrong) == _count(unknown)
-        unknown = wrong
-        if is_settled:
-            break
-    _decide_by_squares(signals, models, moving_inputs, unknown)
-    return unknown, n_lags
+    return models
 
 
 #: which values of each signal are meant: by name, (n,) for each record
 _Masks = dict[str, list[NDArray[np.bool_]]]
 
+#: estimates of wrong values of the inputs, in their units: by name, (n,) for each record; nan
+#: elsewhere
+_Estimates = dict[str, list[Array]]
+
 
 def _count(masks: _Masks) -> int:
     """Return the number of values that are meant."""
     return sum(int(mask.sum()) for of_records in masks.values() for mask in of_records)
+
+
+def _estimate_inputs(
+    signals: Mapping[str, _Signal], models: Sequence[_Model], inputs: Sequence[str], wrong: _Masks
+) -> _Estimates:
+    """Return what the wrong values of inputs were, as far as the records tell.
+
+    An input that holds levels had the level before or the one after the wrong values: the change
+    is where the outputs fit best. Otherwise the value is that of least squares, if it is accurate.
+    Where it is not, the outputs depend little on it, and its effect is smaller than the noise.
+    """
+    n_records = len(next(iter(signals.values())).values)
+    of_models: dict[int, list[_Estimate]] = {}
+    found: _Estimates = {}
+    for name in inputs:
+        signal = signals[name]
+        found[name] = [np.full(len(values), np.nan) for values in signal.values]
+        for record in range(n_records):
+            is_wrong = wrong[name][record]
+            if not models or not is_wrong.any():
+                continue
+            if record not in of_models:
+                of_models[record] = [model.estimate(record, wrong) for model in models]
+            known = np.where(is_wrong, np.nan, signal.values[record])
+            holds_levels = _holds_levels(known)
+            low = float(np.nanmin(known))
+            high = float(np.nanmax(known))
+            for begin, end in _runs(is_wrong):
+                if not holds_levels:
+                    run = _least_squares_run(
+                        signal, name, models, of_models[record], record, begin, end
+                    )
+                    run = np.clip(run, low, high)
+                elif (
+                    begin == 0
+                    or end == len(known)
+                    or not np.isfinite(known[[begin - 1, end]]).all()
+                ):
+                    continue
+                else:
+                    levels = (float(known[begin - 1]), float(known[end]))
+                    run = _levels_of_run(
+                        name, models, of_models[record], begin, end, levels, record
+                    )
+                found[name][record][begin:end] = signal.centre + signal.unit * run
+    return found
+
+
+def _levels_of_run(
+    name: str,
+    models: Sequence[_Model],
+    estimates: Sequence[_Estimate],
+    begin: int,
+    end: int,
+    levels: tuple[float, float],
+    record: int,
+) -> Array:
+    """Return the values of a run of an input that changes from one level to another in it.
+
+    Of all samples at which it may change, the one that leaves the smallest residuals is taken.
+    """
+    before, after = levels
+    n = end - begin
+    runs = []
+    costs = []
+    for n_before in range(n + 1):
+        run = np.where(np.arange(n) < n_before, before, after)
+        cost = 0.0
+        for model, estimate in zip(models, estimates, strict=True):
+            residual = model.residuals_with(estimate, name, record, begin, end, run)
+            cost += float(residual @ residual) / model.std**2
+        runs.append(run)
+        costs.append(cost)
+    return runs[int(np.argmin(costs))]
+
+
+def _least_squares_run(
+    signal: _Signal,
+    name: str,
+    models: Sequence[_Model],
+    estimates: Sequence[_Estimate],
+    record: int,
+    begin: int,
+    end: int,
+) -> Array:
+    """Return the estimates of a run of an input, by the output that tells most about it.
+
+    They are nan unless all are accurate (`MAX_ESTIMATE_STDS`). Their covariance S follows from
+    their prior of standard deviation s about the interpolation, the effects E of the run on the
+    residuals, and the standard deviation r of these::
+
+        S^-1 = I / s^2 + E'E / r^2
+    """
+    n = end - begin
+    best = np.full(n, np.nan)
+    smallest_std = MAX_ESTIMATE_STDS
+    for model, estimate in zip(models, estimates, strict=True):
+        weights = model.input_weights(name)
+        last = min(end - 1 + len(weights), len(estimate.residual))
+        effects = np.zeros((last - begin, n))
+        for k in range(n):
+            effect = weights[: last - begin - k]
+            effects[k : k + len(effect), k] = effect
+        effects[~model.is_row[record][begin:last]] = 0.0
+        precision = np.eye(n) / signal.spread**2 + effects.T @ effects / model.std**2
+        std = float(np.sqrt(np.linalg.inv(precision).diagonal().max()))
+        if std <= smallest_std:
+            smallest_std = std
+            best = estimate.values[name][begin:end]
+    return best
 
 
 def _decide_by_squares(
@@ -579,6 +774,8 @@ class _Signal:
     neighbours: list[Array] = field(default_factory=list)
     spread: float = 1.0  # of a value about its interpolation, in standard deviations
     reach: float = 0.0  # distance of the quantiles from the mean
+    centre: float = 0.0  # that was subtracted from the measured values, unit of the signal
+    unit: float = 1.0  # that they were divided by
 
     @classmethod
     def of(cls, records: Sequence[Array], min_local: float) -> _Signal | None:
@@ -609,7 +806,7 @@ class _Signal:
         for values, is_known in zip(scaled, known, strict=True):
             candidates.append(_find_candidates(values, is_known, min_local))
         reach = max(high - centre, centre - low, std) / std
-        signal = cls(scaled, known, candidates, reach=float(reach))
+        signal = cls(scaled, known, candidates, reach=float(reach), centre=float(centre), unit=std)
         n_candidates = sum(int(is_candidate.sum()) for is_candidate in candidates)
         if n_candidates > MAX_CANDIDATE_FRACTION * len(joined):
             signal.is_candidate = [np.zeros_like(is_known) for is_known in known]
@@ -642,6 +839,28 @@ class _Signal:
         signal = _Signal(scaled, self.is_known, self.is_candidate)
         signal.interpolate()
         return signal
+
+    def with_levels(
+        self, wrong: Sequence[NDArray[np.bool_]]
+    ) -> tuple[_Signal, list[NDArray[np.bool_]]]:
+        """Return the signal with its level in place of wrong values, and which were replaced.
+
+        See `replace_held`. If none can be replaced, it is this signal. Replaced values are no
+        candidates.
+        """
+        values = []
+        replaced = []
+        for measured, is_wrong in zip(self.values, wrong, strict=True):
+            held = replace_held(np.where(is_wrong, np.nan, measured), is_wrong)
+            is_replaced = is_wrong & np.isfinite(held)
+            values.append(np.where(is_replaced, held, measured))
+            replaced.append(is_replaced)
+        if not any(mask.any() for mask in replaced):
+            return self, replaced
+        candidates = [old & ~new for old, new in zip(self.is_candidate, replaced, strict=True)]
+        signal = replace(self, values=values, is_candidate=candidates)
+        signal.interpolate()
+        return signal, replaced
 
     @property
     def has_candidates(self) -> bool:
@@ -995,16 +1214,27 @@ class _Model:
         return self.std**2 + error**2
 
     def residuals_with(
-        self, estimate: _Estimate, name: str, record: int, begin: int, end: int
+        self,
+        estimate: _Estimate,
+        name: str,
+        record: int,
+        begin: int,
+        end: int,
+        run: Array | None = None,
     ) -> Array:
-        """Return the residuals from sample `begin` on with a run of a signal as it was measured."""
+        """Return the residuals from sample `begin` on with other values of a run of a signal.
+
+        The values are those of `run`; None: as they were measured.
+        """
+        if run is None:
+            run = self.signals[name].values[record][begin:end]
         weights = self.weights(name)
         n = len(estimate.residual)
         last = min(end - 1 + len(weights), n)
         residual = estimate.residual[begin:last].copy()
         is_row = self.is_row[record][begin:last]
         for k in range(begin, end):
-            error = self.signals[name].values[record][k] - estimate.values[name][k]
+            error = run[k - begin] - estimate.values[name][k]
             effect = weights[: last - k]
             residual[k - begin : k - begin + len(effect)] += error * effect
         return np.where(is_row, residual, 0.0)

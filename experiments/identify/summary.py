@@ -216,17 +216,20 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
 
 
 def _n_samples_with_gross_errors(result: Result) -> int:
-    """Return how many of the samples to learn have a gross error in a signal of the model.
+    """Return how many of the samples to learn lack a value that was a gross error.
 
-    They are missing samples for the lags, and are reported as gross errors.
+    They are missing samples for the lags, and are reported as gross errors. Values that were
+    replaced are not missing.
     """
     screened = result.source.screened
     if screened is None or not screened.n_found or not result.window.n_missing:
         return 0
     names = result.identification.narx.signals
     n_samples = 0
-    for marks in screened.marks:
-        of_signals = [marks[name] for name in names if name in marks]
+    for marks, record in zip(screened.marks, screened.records, strict=True):
+        of_signals = [
+            marks[name] & ~np.isfinite(record[name].values) for name in names if name in marks
+        ]
         n_samples += int(np.any(of_signals, axis=0).sum())
     return min(n_samples, result.window.n_missing)
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recorded_plants import records
 from sysid import (
+    FreeRun,
     Identification,
     Narx,
     OnMissing,
@@ -17,6 +19,10 @@ from sysid import (
     screen_records,
 )
 from sysid.gross_errors import MAX_REWEIGHTED_ROWS, are_rows_untouched, are_untouched
+from sysid.missing_outputs import estimate_by_lines
+from sysid.simulation.forecast import forecast
+from sysid.simulation.segments import segments_of_records
+from sysid.simulation_error.linear_model import LinearModel
 
 N_SAMPLES = 1000
 
@@ -136,26 +142,102 @@ def test_gross_errors_of_an_input_that_holds_its_levels_are_replaced():
     spoiled = u.copy()
     spoiled[SPIKES] += SPIKE_STDS * u.std()
     screened = screen_records(record_of(spoiled, simulate_slowly(u)), ["y"], ["u"])
-    expected = u.copy()
     last_of_a_level = 249
     assert last_of_a_level in SPIKES
-    expected[last_of_a_level] = np.nan
-    np.testing.assert_array_equal(screened.records[0]["u"], expected)
+    np.testing.assert_allclose(screened.records[0]["u"], u, atol=1e-12)
     assert screened.n_found == {"u": len(SPIKES)}
-    assert f"{len(SPIKES) - 1} replaced by the level that the input holds" in screened.describe()
+    assert "replaced by the level that the input holds" in screened.describe()
     again = screen_records(screened.records[0], ["y"], ["u"])
     assert again.describe() == screened.describe()
 
 
-def test_gross_errors_of_an_input_that_holds_no_level_are_missing():
-    """Half of the values between equal ones differ from them."""
-    u = np.random.default_rng(1).choice([-1.0, 1.0], N_SAMPLES)
-    y = simulate(u)
+@pytest.mark.parametrize("first_wrong", [98, 99, 100, 101])
+def test_the_outputs_tell_at_which_of_the_wrong_samples_a_level_changed(first_wrong):
+    u = levels()
+    spoiled = u.copy()
+    wrong = slice(first_wrong, first_wrong + 2)
+    spoiled[wrong] += 30.0
+    screened = screen_records(record_of(spoiled, simulate(u)), ["y"], ["u"])
+    assert screened.n_found == {"u": 2}
+    np.testing.assert_allclose(screened.records[0]["u"], u, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "u",
+    [np.random.default_rng(1).choice([-1.0, 1.0], N_SAMPLES), noise()],
+    ids=["binary", "noise"],
+)
+def test_gross_errors_of_an_input_that_holds_no_level_are_estimated(u):
+    """Half of the values of the binary input between equal ones differ from them."""
+    spoiled = u.copy()
+    wrong = [57, 300, 301, 640]
+    spoiled[wrong] += 30.0
+    screened = screen_records(record_of(spoiled, simulate(u)), ["y"], ["u"])
+    found = screened.records[0]["u"].values
+    noise_std = 0.01
+    np.testing.assert_allclose(found[wrong], u[wrong], atol=6 * noise_std)
+    untouched = np.setdiff1d(np.arange(N_SAMPLES), wrong)
+    np.testing.assert_array_equal(found[untouched], u[untouched])
+    assert "4 measured values are not learned" in screened.describe()
+
+
+def test_gross_errors_of_an_input_that_no_output_tells_are_missing():
+    u = noise(3)
+    y = simulate(noise(4))
     wrong = [57, 300, 640]
-    u[wrong] += 30.0
+    u[wrong] += 1000.0
     screened = screen_records(record_of(u, y), ["y"], ["u"])
     assert np.flatnonzero(~np.isfinite(screened.records[0]["u"])).tolist() == wrong
     assert "3 measured values are taken as missing" in screened.describe()
+
+
+@pytest.mark.parametrize("plant", ["motor", "heat_exchanger"])
+def test_gross_errors_of_two_inputs_in_a_short_record_are_found(plant):
+    """Few rows have no error among the many lags of both inputs."""
+    n = 800
+    u, y = records(plant, seeds=2)[1]["estimation"]
+    rng = np.random.default_rng([1, 7])
+    signals = {"y": y[:n]}
+    wrong = {}
+    for number in range(2):
+        name = f"u{number}"
+        spoiled = u[:n, number].copy()
+        samples = rng.choice(n, n // 50, replace=False)
+        sizes = rng.choice([-1, 1], n // 50) * 10 ** rng.uniform(np.log10(5), 3, n // 50)
+        spoiled[samples] += sizes * spoiled.std()
+        signals[name] = spoiled
+        wrong[name] = sorted(samples.tolist())
+    record = make_record(signals, name="record", sampling_time=1.0)
+    screened = screen_records(record, ["y"], list(wrong))
+    for name, samples in wrong.items():
+        assert np.flatnonzero(screened.marks[0][name]).tolist() == samples
+
+
+@pytest.mark.parametrize("excitation", [noise, levels])
+@pytest.mark.parametrize("signal", ["y", "u"])
+def test_gross_errors_do_not_end_the_free_runs_that_a_training_simulates(signal, excitation):
+    u = excitation()
+    clean = {"y": simulate(u), "u": u}
+    rng = np.random.default_rng(5)
+    wrong = rng.choice(N_SAMPLES, N_SAMPLES // 50, replace=False)
+    spoiled = clean | {signal: clean[signal].copy()}
+    sizes = 10 ** rng.uniform(np.log10(8), 3, len(wrong))
+    spoiled[signal][wrong] += rng.choice([-1, 1], len(wrong)) * sizes * clean[signal].std()
+    test = record_of(excitation(7), simulate(excitation(7), seed=7))
+    training = FreeRun(routes=(LinearModel(),), folds=2, find_limits=False)
+    errors = []
+    for signals in (clean, spoiled):
+        record = record_of(signals["u"], signals["y"])
+        screened = screen_records(record, ["y"], ["u"])
+        narx = screened.for_rows(Narx({"y": 1}, {"u": 10}))
+        (estimated,) = estimate_by_lines(screened.records, screened.records, ["y"], ["u"])
+        settings = Settings(training=training, budget=10)
+        identification = Identification.of_records(estimated, narx, settings)
+        assert len(segments_of_records(estimated, narx)) == 1
+        found = forecast(identification.model, test, horizon=None, window=10).records[0]
+        errors.append(float(np.std(found.mean[:, 0] - found.measured[:, 0])))
+    assert identification.n_gross_errors == {signal: len(wrong)}
+    assert errors[1] < 1.05 * errors[0]
 
 
 def test_real_spikes_of_an_input_that_no_lag_is_clear_about_are_kept():
@@ -202,7 +284,7 @@ def test_a_model_of_a_record_with_gross_errors_is_as_good_as_of_the_clean_record
     wrong_u[21::47] = -999.0
     settings = {"dt": 1.0, "budget": 30, "linear_part": "none", "test": test}
     clean = identify((u, y), narx, **settings)
-    with pytest.warns(UserWarning, match="40 measured values are taken as missing"):
+    with pytest.warns(UserWarning, match="40 measured values are not learned"):
         dirty = identify((wrong_u, wrong_y), narx, **settings)
     rmse = [found.validate().loc[("y", "1 step"), "rmse"] for found in (clean, dirty)]
     assert rmse[1] < 1.1 * rmse[0]
