@@ -1340,9 +1340,9 @@ def union(first: Range, second: Range) -> Range:
 def range_known_to(model: Model) -> Range:
     """Return the range of the outputs that a model has learned, as far as the model shows it.
 
-    It contains `Origin.output_range` and the lagged outputs of its points.
+    It is the `Model.known_range`.
     """
-    known = union(model.origin.output_range or NO_VALUES, model.range_of_points)
+    known = model.known_range
     if known[0] < known[1]:
         return known
     return UNKNOWN_RANGE if model.gp.n_points else NO_VALUES

@@ -550,6 +550,17 @@ class Model:
         return described
 
     @property
+    def known_range(self) -> tuple[float, float]:
+        """Smallest and largest output that the model has learned, as far as it shows them.
+
+        It contains `Origin.output_range` and the `range_of_points`; (inf, -inf) if neither is
+        known.
+        """
+        lowest, highest = self.origin.output_range or (inf, -inf)
+        lowest_of_points, highest_of_points = self.range_of_points
+        return min(lowest, lowest_of_points), max(highest, highest_of_points)
+
+    @property
     def range_of_points(self) -> tuple[float, float]:
         """Smallest and largest lagged output among the points, in its unit.
 

@@ -179,11 +179,24 @@ class Dynamics:
         ]
         return np.stack(gradients, axis=1)
 
-    def bounds(self, past: Array, n_ranges: float = MAX_EXCURSION_IN_RANGES) -> Bounds:
+    def learned_range(self) -> Bounds:
+        """Return the range of the outputs that the models have learned.
+
+        It is the `Model.known_range`, and infinite if `Origin.output_range` is not known: a few
+        points show little of the range of a stream.
+        """
+        ranges = []
+        for model in self.models:
+            is_known = model.origin.output_range is not None
+            ranges.append(model.known_range if is_known else (-np.inf, np.inf))
+        low, high = np.array(ranges).T
+        return Bounds(low, high)
+
+    def bounds(self, past: Array) -> Bounds:
         """Return the bounds of the outputs.
 
-        They lie `n_ranges` times the range of an output beyond this range. It is the range that
-        the model was identified from (`Origin.output_range`). If that is not known,
+        They lie `MAX_EXCURSION_IN_RANGES` times the range of an output beyond this range. It is
+        the range that the model was identified from (`Origin.output_range`). If that is not known,
         it is the range of the lagged outputs among the points of the model. If there are none, it
         is the range of the last outputs (b, L, m) that a prediction starts from.
         """
@@ -194,7 +207,7 @@ class Dynamics:
             if not 0 < highest - lowest < np.inf:
                 lowest = past[:, :, i].min(initial=np.inf)
                 highest = past[:, :, i].max(initial=-np.inf)
-            excursion = n_ranges * (highest - lowest)
+            excursion = MAX_EXCURSION_IN_RANGES * (highest - lowest)
             if 0 < excursion < np.inf:
                 low[i] = lowest - excursion
                 high[i] = highest + excursion

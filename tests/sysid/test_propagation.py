@@ -430,9 +430,9 @@ def test_the_bands_are_robust_against_a_few_draws_that_run_away():
     assert variance[0, 0] == np.inf
 
 
-def run_of_paths(outputs, coverage=0.95):
-    """Return the moments of paths with these outputs (T, P), of a plant whose range is 0 to 1."""
-    model = unstable(gain=1.0, output_range=(0.0, 1.0))
+def run_of_paths(outputs, output_range=(0.0, 1.0), coverage=0.95):
+    """Return the moments of paths with these outputs (T, P); the points go from 0 to 1."""
+    model = unstable(gain=1.0, output_range=output_range)
     n_steps, n_paths = outputs.shape
     dynamics = Dynamics(model)
     exogenous = np.zeros((1, n_steps, dynamics.n_features))
@@ -464,6 +464,24 @@ def test_paths_inside_or_near_the_others_are_kept(offset):
         centre, variance = summarise_draws(outputs[:, :, None], 0.95)
         np.testing.assert_array_equal(moments.mean[0], centre)
         np.testing.assert_array_equal(moments.variance[0], variance)
+
+
+@pytest.mark.parametrize(
+    ("output_range", "are_left_out"),
+    [
+        pytest.param((0.0, 1.0), True, id="the record shows the range"),
+        pytest.param((0.0, 0.1), True, id="the points of a stream go beyond the first record"),
+        pytest.param((-8.0, 4.0), False, id="the record goes there"),
+        pytest.param(None, False, id="only the points are known"),
+    ],
+)
+def test_what_runs_away_depends_on_what_the_model_has_learned(output_range, are_left_out):
+    outputs = 0.5 + 0.1 * np.random.default_rng(0).normal(size=(30, 100))
+    outputs[20:, :20] = 1.9
+    outputs[20:, 20:40] = 1.6  # not as far beyond the points
+    counted = outputs[:, 20:] if are_left_out else outputs
+    _, variance = summarise_draws(counted[:, :, None], 0.95)
+    np.testing.assert_array_equal(run_of_paths(outputs, output_range).variance[0], variance)
 
 
 def test_bands_of_a_stable_plant_stay_finite_though_some_functions_are_unstable():

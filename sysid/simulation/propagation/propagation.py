@@ -258,7 +258,8 @@ class Paths:
         """Set the moments of all steps again, without paths that run away while the others do not.
 
         A path runs away if an output is farther than `RUNAWAY_EXCURSION_IN_RANGES` beyond the range
-        of the data, and as far from the median of all paths. The outputs of the plant kept to this
+        that the model has learned (`Dynamics.learned_range`), and as far from the median of all
+        paths. The outputs of the plant kept to this
         range, so the function that this path follows contradicts the data as a whole, though none
         of their samples. If more than `MAX_RUNAWAY_FRACTION` of the paths from a start run away, or
         their median does, all of them count.
@@ -268,11 +269,13 @@ class Paths:
         outputs : (T, b, P, m)
             Outputs of all steps without noise.
         """
-        low, high = self.dynamics.bounds(self.values[:, 0], RUNAWAY_EXCURSION_IN_RANGES)
+        lowest, highest = self.dynamics.learned_range()
+        far = RUNAWAY_EXCURSION_IN_RANGES * (highest - lowest)
+        low = lowest - far
+        high = highest + far
         are_inside = (outputs > low) & (outputs < high)
         if are_inside.all():
             return
-        far = (high - low) * RUNAWAY_EXCURSION_IN_RANGES / (1.0 + 2.0 * RUNAWAY_EXCURSION_IN_RANGES)
         for b in np.flatnonzero(~are_inside.all(axis=(0, 2, 3))):
             of_start = outputs[:, b]
             median = np.median(of_start, axis=1, keepdims=True)
