@@ -321,9 +321,18 @@ class MendedRows:
         values = self._values(x, y)
         self.learned = union(self.learned, (float(values.min()), float(values.max())))
 
-    def _values(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the outputs (n,) of rows (n, n_features) with targets (n,)."""
-        return y + x[:, self._previous] if self._is_change else y
+    def _values(self, x: np.ndarray, y: ArrayLike) -> np.ndarray:
+        """Return the outputs (n,) of rows (n, n_features) with targets (n,), or that of one row."""
+        return np.asarray(y + x[..., self._previous] if self._is_change else y)
+
+    def output_before(self, row: int) -> float:
+        """Return the measured output of the sample before a row; nan if its row has none."""
+        if not self._has_values:
+            return np.nan
+        before = row - 1
+        x = self.measured_regressors[before] if before >= 0 else np.array(self.last)
+        y = float(self.measured_targets[before]) if before >= 0 else self.last_target
+        return float(self._values(x, y))
 
     def error_of(self, x: np.ndarray, y: float, mean: float, learned: Range) -> tuple[float, bool]:
         """Return by how much the target of a row (n_features,) exceeds what takes its place.
@@ -423,7 +432,10 @@ class Opening:
     predictions. If the latter predicts a sample far better, and the next ones well, too, the plant
     of before has returned: it was a burst of wrong measurements, and what was learned since the
     gate opened is forgotten (`has_returned`). If the copy predicts some samples from the measured
-    lags, and is sure of it, the measurements were right (`is_over`).
+    lags, and is sure of it, the measurements were right (`is_over`). Measurements far outside of
+    the range learned need samples that have them among their lags for this. If the copy predicts
+    samples only once none of them is among the lags, the plant of before has returned, too: the end
+    of a burst does not show where the plant jumps itself.
 
     The plant that returns after a change of the innovation that an additive outlier is: see Chen
     and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of the
@@ -1044,7 +1056,8 @@ class OutlierHandling:
         cells, values = mended.cells_of(errors)
         state = self._opening_state(len(errors) + mended.n_free_cells)
         self._free_opening_state = None
-        begin_opening(state, cells, values, len(errors), row, *mended.learned)
+        output = mended.output_before(row)
+        begin_opening(state, cells, values, len(errors), row, output, *mended.learned)
         state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_cut
         if known is not None:
             (mean_if_right, mean_if_wrong), (if_right, if_wrong) = known

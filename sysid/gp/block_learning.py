@@ -367,7 +367,9 @@ def _look_ahead(  # type: ignore[no-untyped-def]
     mended = block.mended
     low = mended.learned[0]
     high = mended.learned[1]
-    begin_opening(opening, mended.cells, mended.errors, n_others + 1, numbers[ROW], low, high)
+    row = numbers[ROW]
+    output = output_of(lags, block.rows.regressors[row - 1], block.rows.targets[row - 1])
+    begin_opening(opening, mended.cells, mended.errors, n_others + 1, row, output, low, high)
     if n_others == 0:
         mean = block.explained.next_mean
         latent = block.explained.next_latent

@@ -77,13 +77,18 @@ class MendedBlock(NamedTuple):
     N_ERRORS_REPLACED,
     N_RETURNED,
     N_OUT_OF_RANGE,
+    LAST_FAR_SAMPLE,
     IS_PREDICTED,
     IS_OVER,
     HAS_RETURNED,
-) = range(10)
+) = range(11)
 
 
-N_OPENING_NUMBERS = 10
+N_OPENING_NUMBERS = 11
+
+
+# `LAST_FAR_SAMPLE` while there is none
+NO_FAR_SAMPLE = -1
 
 
 class OpeningState(NamedTuple):
@@ -93,7 +98,9 @@ class OpeningState(NamedTuple):
     #: since the opening; N_CONFIRMED: samples in a row that the measured lags predict; N_REPLACED:
     #: values in a row that were replaced; N_ERRORS_REPLACED: number of `cells`; N_RETURNED: number
     #: of `returned_regressors`; N_OUT_OF_RANGE: replacements cut to the range learned;
-    #: IS_PREDICTED: whether the next row is predicted already; IS_OVER, HAS_RETURNED: the decision
+    #: LAST_FAR_SAMPLE: the last sample far outside of the range learned (`FAR_RANGES`), counted as
+    #: N_SAMPLES; IS_PREDICTED: whether the next row is predicted already; IS_OVER, HAS_RETURNED:
+    #: the decision
     numbers: np.ndarray
     cells: np.ndarray  # (c, 2) signal and row of each replaced measurement
     errors: np.ndarray  # (c,) measured value minus its replacement
@@ -142,6 +149,12 @@ MAX_CONFIRMING_STDS = 2.0
 MAX_BEYOND_LEARNED = 0.1
 
 
+# A measurement that is replaced lies far outside of the range of the outputs that the model has
+# learned if it exceeds it by this many ranges [-]. It was wrong if the model of before predicts the
+# samples again as soon as none of them has it among its lags.
+FAR_RANGES = 0.5
+
+
 @shared
 def is_beyond_gate(gate, noise_variance, scale, error, variance):  # type: ignore[no-untyped-def]
     """Return whether a prediction error is that of an outlier; a gate of 0 is infinitely wide."""
@@ -187,8 +200,10 @@ def replace_lags_of_rows(  # type: ignore[no-untyped-def]
 
 @internal
 def output_of(lags, x, y):  # type: ignore[no-untyped-def]
-    """Return the output of a row x (p,) with target y."""
-    return y + x[lags.previous] if lags.is_change else y
+    """Return the output of a row x (p,) with target y; nan if they do not have it."""
+    if not lags.is_change:
+        return y
+    return y + x[lags.previous] if lags.previous >= 0 else math.nan
 
 
 @shared
@@ -430,11 +445,24 @@ def refutes(  # type: ignore[no-untyped-def]
 # --- openings of the gate ------------------------------------------------------------------------
 
 
+@internal
+def _note_if_far(opening, output):  # type: ignore[no-untyped-def]
+    """Remember the present sample if its measured output is far outside of the range learned."""
+    low = opening.learned[0]
+    high = opening.learned[1]
+    margin = FAR_RANGES * (high - low)
+    if margin >= 0.0 and (output < low - margin or output > high + margin):
+        opening.numbers[LAST_FAR_SAMPLE] = opening.numbers[N_SAMPLES]
+
+
 @shared
-def begin_opening(opening, cells, errors, n, row, low, high):  # type: ignore[no-untyped-def]
+def begin_opening(  # type: ignore[no-untyped-def]
+    opening, cells, errors, n, row, output, low, high
+):
     """Begin an opening at a row with n errors of replaced measurements: cells (c, 2), errors (c,).
 
-    `low` and `high` are the range of the outputs that the model has learned.
+    `output` is the measured output of the sample before; `low` and `high` are the range of the
+    outputs that the model has learned.
     """
     numbers = opening.numbers
     for i in range(N_OPENING_NUMBERS):
@@ -442,12 +470,14 @@ def begin_opening(opening, cells, errors, n, row, low, high):  # type: ignore[no
     numbers[NEXT_ROW] = row
     numbers[N_REPLACED] = n
     numbers[N_ERRORS_REPLACED] = n
+    numbers[LAST_FAR_SAMPLE] = NO_FAR_SAMPLE
     opening.learned[0] = low
     opening.learned[1] = high
     for i in range(n):
         opening.cells[i, 0] = cells[i, 0]
         opening.cells[i, 1] = cells[i, 1]
         opening.errors[i] = errors[i]
+    _note_if_far(opening, output)
 
 
 @shared
@@ -507,6 +537,52 @@ def _replace_next(lags, opening):  # type: ignore[no-untyped-def]
     numbers[N_REPLACED] += 1
 
 
+@internal
+def _largest_lag(lags):  # type: ignore[no-untyped-def]
+    """Return the largest lag of the target."""
+    largest = 0
+    for lag in range(lags.columns.shape[1]):
+        if lags.columns[lags.target, lag, 0] >= 0:
+            largest = lag
+    return largest
+
+
+@internal
+def _may_be_burst(lags, opening):  # type: ignore[no-untyped-def]
+    """Return whether the samples since the opening may still turn out to be a burst.
+
+    Where some are far away, the samples after them that have them among their lags, and those that
+    confirm the plant of before, come after the burst.
+    """
+    numbers = opening.numbers
+    n_samples = numbers[N_SAMPLES]
+    if 0 <= numbers[LAST_FAR_SAMPLE] <= MAX_BURST_SAMPLES:
+        n_samples -= _largest_lag(lags) + N_CONFIRMING_SAMPLES
+    return n_samples <= MAX_BURST_SAMPLES or numbers[N_RETURNED] > 0
+
+
+@internal
+def _decide_by_confirmed(lags, opening):  # type: ignore[no-untyped-def]
+    """Decide about the opening by the last samples, which the measured lags have predicted.
+
+    They confirm their lags. Measurements far away need samples that have them among their lags.
+    Where enough samples are predicted without them instead, they were wrong.
+    """
+    numbers = opening.numbers
+    n_confirmed = numbers[N_CONFIRMED]
+    if numbers[LAST_FAR_SAMPLE] == NO_FAR_SAMPLE:
+        numbers[IS_OVER] = n_confirmed == N_CONFIRMING_SAMPLES
+        return
+    largest_lag = _largest_lag(lags)
+    n_since_lags = max(numbers[N_SAMPLES] - numbers[LAST_FAR_SAMPLE] - largest_lag, 0)
+    n_without = min(n_since_lags, n_confirmed)
+    if n_confirmed - n_without >= min(N_CONFIRMING_SAMPLES, largest_lag):
+        numbers[IS_OVER] = 1
+    elif n_without == N_CONFIRMING_SAMPLES:
+        numbers[HAS_RETURNED] = 1
+        numbers[N_ERRORS_REPLACED] = 0  # the measured lags are right
+
+
 @shared
 def begin_comparison(lags, rows, opening):  # type: ignore[no-untyped-def]
     """Write the regressors by which the next row is predicted, and return how many there are.
@@ -518,7 +594,7 @@ def begin_comparison(lags, rows, opening):  # type: ignore[no-untyped-def]
     numbers = opening.numbers
     row = numbers[NEXT_ROW]
     numbers[N_SAMPLES] += 1
-    if numbers[N_SAMPLES] > MAX_BURST_SAMPLES and numbers[N_RETURNED] == 0:
+    if not _may_be_burst(lags, opening):
         numbers[IS_OVER] = 1
         return -1
     if not rows.continues[row]:
@@ -574,13 +650,15 @@ def finish_comparison(  # type: ignore[no-untyped-def]
         return
     numbers[N_RETURNED] = 0
     numbers[N_CONFIRMED] = numbers[N_CONFIRMED] + 1 if is_confirmed else 0
-    if numbers[N_CONFIRMED] == N_CONFIRMING_SAMPLES:
-        numbers[IS_OVER] = 1
+    _decide_by_confirmed(lags, opening)
+    if numbers[IS_OVER] or numbers[HAS_RETURNED]:
         return
     is_much_better = replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
     if not is_confirmed and replaced <= return_gates < measured_in_same_gates and is_much_better:
         _remember_returned(opening)
     elif replaced > 1.0:
+        if not is_confirmed:
+            _note_if_far(opening, output_of(lags, opening.regressors[1], opening.target[0]))
         _replace_next(lags, opening)
     else:
         numbers[N_REPLACED] = 0

@@ -85,6 +85,109 @@ def test_a_burst_is_forgotten_where_its_end_is_hard_to_predict(clean, length):
     assert medians[0] < 1.1 * medians[1]
 
 
+# --- bursts that end where the plant jumps --------------------------------------------------------
+
+RESET_NARX = Narx({"y": 2}, {"u": 2})
+N_RESET_SAMPLES = 1200
+
+
+def simulate_resets():
+    """Return u and y of an integrator that a threshold resets, and a sample where it does."""
+    rng = np.random.default_rng(1)
+    u = rng.uniform(-1.0, 1.0, N_RESET_SAMPLES)
+    y = np.zeros(N_RESET_SAMPLES)
+    for k in range(1, N_RESET_SAMPLES):
+        y[k] = 0.0 if y[k - 1] > 1.0 else y[k - 1] + 0.05 * (1.0 + u[k - 1])
+    resets = np.flatnonzero(np.diff(y) < -0.5) + 1
+    y += 0.003 * y.std() * rng.normal(size=N_RESET_SAMPLES)
+    return u, y, int(resets[resets > 700][0])
+
+
+def identify_resets(u, y, n_together=N_RESET_SAMPLES):
+    """Return the identification of a stream of the integrator, and its errors by sample."""
+    rows = RESET_NARX.regressors({"y": y, "u": u})
+    identification = Identification(RESET_NARX, Settings(budget=50))
+    errors = np.full(len(y), np.nan)
+    for begin in range(0, len(rows.target), n_together):
+        block = slice(begin, begin + n_together)
+        record = identification.observe_many(rows.regressor[block], rows.target[block])
+        errors[rows.sample[block]] = rows.target[block] - record["mean"]
+    return identification, errors
+
+
+@pytest.fixture(scope="module")
+def clean_resets():
+    u, y, _ = simulate_resets()
+    return identify_resets(u, y)
+
+
+@pytest.mark.parametrize(
+    ("length", "values"),
+    [(1, "constant"), (4, "constant"), (4, "random"), (10, "constant"), (10, "random")],
+)
+@pytest.mark.parametrize("n_together", [N_RESET_SAMPLES, 1], ids=["block", "one by one"])
+def test_a_burst_that_ends_where_the_plant_jumps_is_forgotten(
+    clean_resets, length, values, n_together
+):
+    """No sample shows the return: the first right one after the burst is a jump of the plant."""
+    u, y, end = simulate_resets()
+    wrong = np.full(length, 3.0)
+    if values == "random":
+        wrong = 100.0 * np.random.default_rng(length).normal(size=length)
+    y[end - length : end] += wrong
+    identification, errors = identify_resets(u, y, n_together)
+    assert identification.n_undone >= length - 1
+    after = slice(end + 50, None)
+    assert rms(errors[after]) < 1.15 * rms(clean_resets[1][after])
+    noise = [found.model.gp.noise_variance for found in (identification, clean_resets[0])]
+    assert noise[0] < 1.5 * noise[1]
+
+
+def test_blocks_and_single_samples_forget_the_same_burst():
+    u, y, end = simulate_resets()
+    y[end - 4 : end] += 30.0
+    rows = RESET_NARX.regressors({"y": y, "u": u})
+    found = [identify_resets(u, y, n)[0].model for n in (N_RESET_SAMPLES, 7, 1)]
+    predicted = [model.predict(rows.regressor[-50:]).mean for model in found]
+    assert np.array_equal(predicted[0], predicted[1])
+    assert np.array_equal(predicted[0], predicted[2])
+
+
+def simulate_linear(u, disturbance=0.0):
+    """Return y[k] = 0.8 y[k-1] + u[k-1] + e[k], with a disturbance at `BEGIN`."""
+    noise = 0.01 * np.random.default_rng(3).normal(size=len(u))
+    y = np.zeros(len(u))
+    for k in range(1, len(u)):
+        y[k] = 0.8 * y[k - 1] + u[k - 1] + noise[k]
+        if k == BEGIN:
+            y[k] += disturbance
+    return y
+
+
+def test_far_samples_are_learned_if_those_after_them_follow_from_them():
+    """The mean predicts the plant anywhere."""
+    u = np.random.default_rng(2).normal(size=N_SAMPLES)
+    y = simulate_linear(u, disturbance=30.0)
+    rows = NARX.regressors({"y": y, "u": u})
+    mean = LinearMean([-0.2, 0.0, 1.0, 0.0], 0.0)
+    identification = Identification(NARX, replace(SETTINGS, mean=mean))
+    identification.observe_many(rows.regressor, rows.target)
+    assert identification.n_undone == 0
+    assert identification.model.gp.repairs["outliers"] == 0
+
+
+def test_inputs_that_move_the_plant_far_away_for_some_samples_are_learned():
+    u = 0.3 * np.random.default_rng(2).normal(size=N_SAMPLES)
+    begins = [BEGIN, BEGIN + 60, BEGIN + 120]
+    for begin in begins:
+        u[begin : begin + 3] = 5.0
+    y = simulate_linear(u)
+    identification, errors = identify_stream(u, y)
+    assert identification.n_undone == 0
+    of_pulses = [rms(errors[begin : begin + 8]) for begin in begins]
+    assert of_pulses[2] < 0.3 * of_pulses[0]
+
+
 def test_no_input_is_blamed_for_a_plant_that_changes():
     identification, _ = identify_stream(*simulate(700, changes=True, seed=1))
     assert identification.n_mended.get("u", 0) <= 3
