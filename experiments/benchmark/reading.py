@@ -17,6 +17,8 @@ READ_SAMPLING_TIME = 0.5  # s, between two rows
 FIRST_STAMP = "2024-01-31 23:50"  # of the rows that have time stamps
 READ_DECIMALS = {"u": 6, "v": 4, "y": 5}  # of the numbers in each column
 HOLES_PER_ROW = 1e-4  # empty cells of a column for each row; there is at least one
+GROUPED_SCALE = 1e4  # factor of the numbers whose thousands are separated
+WHOLE_SCALE = 100  # factor of the numbers that are rounded to whole ones
 BLANK_WIDTH = 14  # characters of a cell of columns that blanks align
 READER_NAME = "sysid"
 PANDAS_NAME = "pandas"
@@ -35,9 +37,9 @@ class TextForm:
 def reading(plan: Plan) -> Iterator[Row]:
     """Time reading a file of a time, two inputs and an output as a record against `pandas`.
 
-    The file has times in seconds, or time stamps, or semicolons and decimal commas, or columns that
-    blanks align, or empty cells. `pandas.read_csv` is told the form of the file, which the toolbox
-    recognises.
+    The file has times in seconds, time stamps or times of a clock, decimal commas, columns that
+    blanks align, empty cells, whole numbers, or separated thousands. `pandas.read_csv` is told the
+    form of the file, which the toolbox recognises; it reads times of a clock as texts.
     """
     table = _table(plan)
     with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
@@ -106,6 +108,40 @@ def _write_holes(table: pd.DataFrame, path: Path) -> None:
     with_holes.to_csv(path, index=False)
 
 
+def _write_clock(table: pd.DataFrame, path: Path) -> None:
+    """Write times as mm:ss.0, as Excel shows them."""
+    seconds = READ_SAMPLING_TIME * np.arange(len(table))
+    clock = [f"{int(time // 60) % 60:02d}:{time % 60:04.1f}" for time in seconds]
+    table.assign(time=clock).to_csv(path, index=False)
+
+
+def _write_whole_numbers(table: pd.DataFrame, path: Path) -> None:
+    """Write whole numbers, also as times in milliseconds, with empty cells."""
+    milliseconds = [round(1000 * READ_SAMPLING_TIME * row) for row in range(len(table))]
+    whole = {"time [ms]": milliseconds}
+    for name in READ_DECIMALS:
+        whole[name] = [f"{WHOLE_SCALE * float(cell):.0f}" for cell in table[name]]
+    _write_holes(pd.DataFrame(whole), path)
+
+
+def _write_grouped(table: pd.DataFrame, path: Path, thousands: str, decimal: str) -> None:
+    """Write numbers with separated thousands."""
+    signs = str.maketrans({",": thousands, ".": decimal})
+    grouped = {"time": table["time"].str.translate(signs)}
+    for name in READ_DECIMALS:
+        numbers = GROUPED_SCALE * table[name].astype(float)
+        grouped[name] = numbers.map("{:,.2f}".format).str.translate(signs)
+    pd.DataFrame(grouped).to_csv(path, index=False, sep=";")
+
+
+def _grouped_form(thousands: str, decimal: str) -> TextForm:
+    """Return a form of files with separated thousands."""
+    return TextForm(
+        partial(_write_grouped, thousands=thousands, decimal=decimal),
+        pandas={"sep": ";", "thousands": thousands, "decimal": decimal},
+    )
+
+
 #: the forms of the files by name
 TEXT_FORMS: dict[str, TextForm] = {
     "seconds": TextForm(_write_plain),
@@ -113,4 +149,9 @@ TEXT_FORMS: dict[str, TextForm] = {
     "decimal commas": TextForm(_write_decimal_commas, pandas={"sep": ";", "decimal": ","}),
     "columns aligned by blanks": TextForm(_write_aligned, pandas={"sep": r"\s+"}),
     "empty cells": TextForm(_write_holes, records={"on_missing": "skip"}),
+    "times of a clock": TextForm(_write_clock),
+    "whole numbers and empty cells": TextForm(_write_whole_numbers, records={"on_missing": "skip"}),
+    "thousands separated by commas": _grouped_form(",", "."),
+    "thousands separated by points": _grouped_form(".", ","),
+    "thousands separated by blanks": _grouped_form(" ", "."),
 }

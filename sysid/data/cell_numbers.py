@@ -10,11 +10,15 @@ import numpy as np
 import pandas as pd
 
 from sysid.data.columns import location
+from sysid.data.text_lines import are_all, has_line, join_lines, read_lines
 from sysid.errors import UserError
 from sysid.narx.record import Array
 
 #: signs that separate thousands and are no decimal sign: blank, apostrophe, two narrow blanks
 GROUP_SIGNS = " '\u2019\u00a0\u202f"
+
+#: signs of ASCII that take the place of the others where a column is read at once
+STAND_INS = {"\u2019": "\x02", "\u00a0": "\x03", "\u202f": "\x04"}
 
 #: what to do about signs with two meanings
 HOW_TO_STATE = (
@@ -120,17 +124,59 @@ def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Eviden
                 of_parsed.shows_decimals = True
             unclear.append(column)
     parsed = [column for column in unclear if pd.api.types.is_numeric_dtype(table.iloc[:, column])]
-    read_texts = cache(lambda n_rows: as_text(parsed, n_rows))
+    sign_of_parsed = table.attrs.get("decimal", ".")
+    read_first_texts = cache(lambda: as_text(parsed, N_FIRST_ROWS))
+    read_texts = cache(lambda: as_text.find_sign(parsed, sign_of_parsed))
     for column in unclear:
-        for n_rows in (N_FIRST_ROWS, len(table)):
+        for are_first in (True, False):
             has_only_known = column in parsed and of_parsed.shows_decimals  # it shows nothing else
             if has_only_known or evidence[","].shows_thousands:
                 break
-            texts = table.iloc[:n_rows, column]
-            if column in parsed:
-                texts = read_texts(n_rows)[column]
-            _look_at(table, column, texts, evidence)
+            texts = table.iloc[: N_FIRST_ROWS if are_first else None, column]
+            if column in parsed and are_first:
+                texts = read_first_texts()[column]
+            elif column in parsed:
+                texts = read_texts().get(column)
+            if texts is not None and (are_first or _may_show_more(texts, evidence)):
+                _look_at(table, column, texts, evidence)
     return evidence
+
+
+def _may_show_more(cells: pd.Series, evidence: dict[str, _Evidence]) -> bool:
+    """Return whether cells may change the decimal sign that the evidence so far shows.
+
+    A comma that separates thousands decides whatever else is there, then one that separates
+    decimals, then a point that does (see `find_decimal`).
+    """
+    if not pd.api.types.is_string_dtype(cells):
+        return True
+    comma = evidence[","]
+    point = evidence["."]
+    if point.shows_decimals and not comma.shows_decimals:
+        return bool(cells.str.contains(",", regex=False, na=False).any())
+    lines = _join(cells.dropna())
+    if lines is None or not lines.isascii():
+        return True
+    if comma.shows_decimals:
+        return has_line(lines, _shapes(",").grouped.pattern)
+    if point.ambiguous and "," not in lines:
+        return not are_all(lines, _shapes(".").ambiguous.pattern)
+    return "," in lines or "." in lines
+
+
+def _join(cells: pd.Series) -> str | None:
+    """Return texts as lines, in ASCII as far as signs that separate thousands are concerned.
+
+    None: they must be looked at one by one.
+    """
+    lines = join_lines(cells)
+    if lines is None or lines.isascii():
+        return lines
+    for sign, stand_in in STAND_INS.items():
+        if stand_in in lines:
+            return None
+        lines = lines.replace(sign, stand_in)
+    return lines
 
 
 def _look_at(
@@ -201,22 +247,28 @@ def to_grouped_number(text: str, decimal: str) -> float | None:
     ... )
     (-1234.5, 1234.0, None)
     """
-    for sign, pattern in _grouped_patterns(decimal):
-        if sign in text and pattern.fullmatch(text):
+    for sign in _group_signs(decimal):
+        if sign in text and _grouped_pattern(sign, decimal).fullmatch(text):
             return float(text.replace(sign, "").replace(decimal, "."))
     return None
 
 
+def _group_signs(decimal: str) -> str:
+    """Return the signs that may separate thousands beside this decimal sign."""
+    return ("," if decimal == "." else ".") + GROUP_SIGNS
+
+
 @cache
-def _grouped_patterns(decimal: str) -> list[tuple[str, re.Pattern[str]]]:
-    """Return the signs that may separate thousands, each with the form of such numbers."""
-    other = "," if decimal == "." else "."
+def _grouped_pattern(sign: str, decimal: str) -> re.Pattern[str]:
+    """Return the form of numbers whose thousands this sign separates."""
     start = r"[-+]?[1-9]\d{0,2}"
-    end = rf"(?:{re.escape(decimal)}\d*)?"
-    return [
-        (sign, re.compile(rf"{start}(?:{re.escape(sign)}\d{{3}})+{end}"))
-        for sign in other + GROUP_SIGNS
-    ]
+    return re.compile(rf"{start}(?:{re.escape(sign)}\d{{3}})+(?:{re.escape(decimal)}\d*)?")
+
+
+def _plain_pattern(decimal: str) -> str:
+    """Return the form of numbers without an exponent and without separated thousands."""
+    own = re.escape(decimal)
+    return rf"[-+]?(?:\d+(?:{own}\d*)?|{own}\d+)"
 
 
 def read_numbers(
@@ -250,10 +302,75 @@ def read_numbers(
         if is_exact or "as_text" not in table.attrs:
             return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
         cells = table.attrs["as_text"]([column])[column]
+    found = _read_at_once(cells, decimal) or _read_one_by_one(table, column, cells, decimal)
+    if found.n_grouped:
+        if not is_stated and found.n_grouped == found.n_texts:
+            _check_grouped(table, column, cells, found.first_grouped)
+        notes.append(
+            f"column {name!r}: {found.n_grouped} numbers with separated thousands, such as "
+            f"{found.first_grouped}"
+        )
+    return found.values
+
+
+@dataclass
+class _Found:
+    """The numbers in texts."""
+
+    values: Array  # (n,), nan where a cell is empty
+    n_texts: int  # cells that are texts and not empty
+    n_grouped: int  # texts with separated thousands
+    first_grouped: str
+
+
+def _read_at_once(cells: pd.Series, decimal: str) -> _Found | None:
+    """Return the numbers in texts that are separated by at most one sign, and have no exponents.
+
+    None: the cells must be read one by one, since one of them is something else.
+    """
+    has_text = cells.notna()
+    texts = cells if has_text.all() else cells[has_text]
+    lines = _join(texts)
+    if lines is None:
+        return None
+    forms = _plain_pattern(decimal)
+    signs = [sign for sign in _group_signs(decimal) if STAND_INS.get(sign, sign) in lines]
+    if len(signs) > 1:
+        return None
+    thousands = STAND_INS.get(signs[0], signs[0]) if signs else ""
+    if thousands:
+        forms += f"|{_grouped_pattern(thousands, decimal).pattern}"
+    if not are_all(lines, forms):
+        return None
+    values = read_lines(lines.replace(thousands, "") if thousands else lines, decimal)
+    if len(values) != len(texts):  # a cell has a line break
+        return None
+    if len(texts) < len(cells):
+        known = values
+        values = np.full(len(cells), np.nan)
+        values[has_text.to_numpy()] = known
+    if not signs:
+        return _Found(values, len(texts), 0, "")
+    are_grouped = texts.str.contains(signs[0], regex=False).to_numpy()
+    first = texts.iloc[int(np.argmax(are_grouped))]
+    return _Found(values, len(texts), int(are_grouped.sum()), first)
+
+
+def _read_one_by_one(table: pd.DataFrame, column: int, cells: pd.Series, decimal: str) -> _Found:
+    """Return the numbers in cells of any kind.
+
+    Raises
+    ------
+    ValueError
+        A cell is no number; the message names it.
+    """
+    name = str(table.columns[column])
     values = np.full(len(cells), np.nan)
+    n_texts = 0
     grouped = []
     for row, cell in enumerate(cells.to_numpy(dtype=object)):
         if isinstance(cell, str) and cell.strip():
+            n_texts += 1
             text = cell.strip()
             value = to_number(text, decimal)
             if value is None:
@@ -271,27 +388,20 @@ def read_numbers(
             except (TypeError, ValueError):
                 where = f"{location(table, row)}, column {name!r}"
                 raise UserError(f"{where}: expected a number, got {cell!r}") from None
-    if grouped:
-        if not is_stated:
-            _check_grouped(table, column, cells, grouped)
-        notes.append(
-            f"column {name!r}: {len(grouped)} numbers with separated thousands, such as "
-            f"{grouped[0]}"
-        )
-    return values
+    return _Found(values, n_texts, len(grouped), grouped[0] if grouped else "")
 
 
-def _check_grouped(table: pd.DataFrame, column: int, cells: pd.Series, grouped: list[str]) -> None:
-    """Raise UserError if a column has nothing but cells as 1,234, which could have decimals."""
+def _check_grouped(table: pd.DataFrame, column: int, cells: pd.Series, first: str) -> None:
+    """Raise UserError if all texts, whose thousands are separated, are such as 1,234.
+
+    They could have decimals.
+    """
     shapes = [_shapes(sign).ambiguous for sign in ",."]
-    are_ambiguous = all(any(shape.fullmatch(text) for shape in shapes) for text in grouped)
-    if not are_ambiguous:
-        return
-    n_filled = sum(1 for cell in cells if isinstance(cell, str) and cell.strip())
-    if n_filled == len(grouped):
+    texts = (cell.strip() for cell in cells if isinstance(cell, str) and cell.strip())
+    if all(any(shape.fullmatch(text) for shape in shapes) for text in texts):
         where = f"{location(table)}, column {str(table.columns[column])!r}"
         raise UserError(
-            f"{where}: all numbers are written as {grouped[0]!r}, with separated thousands or with "
+            f"{where}: all numbers are written as {first!r}, with separated thousands or with "
             f"another decimal sign than the rest of the file: {HOW_TO_STATE}"
         )
 

@@ -24,6 +24,7 @@ from sysid.data.columns import (
     split_name,
     units_of_columns,
 )
+from sysid.data.text_lines import character_codes
 from sysid.errors import UserError
 from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Array, find_jump
 
@@ -339,16 +340,14 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
     continued if it is then as long as the others.
     """
     name = names_of_columns(table)[column]
-    is_text = cells.notna().to_numpy()
+    texts = cells.fillna("")
     if not isinstance(cells.dtype, pd.StringDtype):
-        is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
-    texts = cells.to_numpy(dtype=object, copy=True)
-    texts[~is_text] = ""
-    if max(map(len, texts)) > MAX_CLOCK_CHARACTERS:
+        texts = cells.map(lambda cell: cell if isinstance(cell, str) else "")
+    if texts.str.len().max() > MAX_CLOCK_CHARACTERS:
         for row, text in enumerate(texts):
             if len(text.strip()) > MAX_CLOCK_CHARACTERS:
                 raise _no_time(table, row, name, text)
-            texts[row] = text.strip()
+        texts = texts.map(str.strip)
     seconds = np.full(len(cells), np.nan)
     n_fields = 0
     has_fraction = False
@@ -359,7 +358,7 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
         fields = 0 if match is None else 2 + (match[1] is not None)
         n_fields = n_fields or fields
         if match is None or fields != n_fields:
-            raise _no_time(table, int(rows[0]), name, texts[rows[0]])
+            raise _no_time(table, int(rows[0]), name, texts.iloc[rows[0]])
         of_group = [_whole_numbers(characters, *match.span(group)) for group in range(1, 5)]
         hours, minutes, whole_seconds, decimals = of_group
         seconds[rows] = 60 * minutes + whole_seconds + 3600 * hours
@@ -399,7 +398,7 @@ def _no_time(table: pd.DataFrame, row: int, name: str, text: str) -> UserError:
     )
 
 
-def _group_by_form(texts: np.ndarray) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
+def _group_by_form(texts: pd.Series) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
     """Group texts that differ in their digits only, in the order in which a form comes first.
 
     Blanks around a text do not belong to it.
@@ -413,10 +412,7 @@ def _group_by_form(texts: np.ndarray) -> Iterator[tuple[np.ndarray, str, np.ndar
     characters : numpy.ndarray
         ASCII codes (m, n_characters) of the texts.
     """
-    try:
-        coded = np.strings.strip(texts.astype(np.bytes_))
-    except UnicodeEncodeError:
-        coded = np.array([_to_ascii(text.strip()) for text in texts], dtype=np.bytes_)
+    coded = np.strings.strip(_to_bytes(texts))
     characters = coded.view(np.uint8).reshape(len(coded), -1)
     is_digit = (characters >= ord("0")) & (characters <= ord("9"))
     forms = np.where(is_digit, np.uint8(ord("0")), characters).view(coded.dtype).ravel()
@@ -427,6 +423,17 @@ def _group_by_form(texts: np.ndarray) -> Iterator[tuple[np.ndarray, str, np.ndar
         rows = rest[is_alike]
         yield rows, form.decode(), characters[rows, : len(form)]
         rest = rest[~is_alike]
+
+
+def _to_bytes(texts: pd.Series) -> np.ndarray:
+    """Return the ASCII codes (n,) of texts as bytes of one length, with zeros at the end."""
+    codes = character_codes(texts)
+    if codes is not None:
+        return np.ascontiguousarray(codes).view(f"S{codes.shape[1]}").ravel()
+    try:
+        return texts.to_numpy(dtype=object).astype(np.bytes_)
+    except UnicodeEncodeError:
+        return np.array([_to_ascii(text.strip()) for text in texts], dtype=np.bytes_)
 
 
 def _to_ascii(text: str) -> str:

@@ -154,6 +154,103 @@ def test_the_first_cell_that_is_no_time_is_named(load, wrong):
         load(text)
 
 
+N_GROUPED = 3000  # rows of numbers with separated thousands
+
+
+def grouped_numbers(thousands, decimal, n_decimals=2, n=N_GROUPED):
+    """Return numbers below and above 1000 as texts, those above with separated thousands."""
+    values = 10.0 ** np.random.default_rng(n_decimals).uniform(-2, 8, n)
+    values[::3] *= -1
+    swap = str.maketrans({",": thousands, ".": decimal})
+    return [f"{value:,.{n_decimals}f}".translate(swap) for value in values]
+
+
+def write_grouped(u):
+    """Return a text with these inputs, and outputs that show the decimal point."""
+    return write_rows({"u": u, "y": numbers(4, len(u))}, separator=";")
+
+
+@pytest.mark.parametrize("n_decimals", [2, 20])
+@pytest.mark.parametrize(
+    ("thousands", "decimal"),
+    [
+        pytest.param(",", ".", id="commas"),
+        pytest.param(".", ",", id="points"),
+        pytest.param(" ", ".", id="blanks"),
+        pytest.param("'", ".", id="apostrophes"),
+        pytest.param("\u2019", ",", id="typographic apostrophes"),
+        pytest.param("\u00a0", ",", id="blanks without a break"),
+        pytest.param("\u202f", ",", id="narrow blanks"),
+    ],
+)
+def test_separated_thousands_are_read_to_the_last_bit(load, thousands, decimal, n_decimals):
+    columns = {name: grouped_numbers(thousands, decimal, n_decimals) for name in ("u", "y")}
+    columns["u"][7] = ""
+    record = load(write_rows(columns, separator=";"), dt=1.0, on_missing="skip")
+    for name, cells in columns.items():
+        plain = [cell.replace(thousands, "").replace(decimal, ".") for cell in cells]
+        expected = [float(cell) if cell else np.nan for cell in plain]
+        np.testing.assert_array_equal(record[name], expected)
+        are_grouped = [thousands in cell for cell in cells]
+        first = cells[are_grouped.index(True)]
+        note = f"column '{name}': {sum(are_grouped)} numbers with separated thousands, such as "
+        assert note + first in record.attrs["note"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "1,23.4",
+        "12,34",
+        "1,2345.6",
+        "0,123.5",
+        "1,234.5,6",
+        "1,234e5",
+        "1,234 567",
+        "1\x02234.5",
+        "12-3",
+        '"1,234.5\n6,789.5"',
+    ],
+)
+def test_a_number_with_other_groups_is_refused(load, wrong):
+    u = grouped_numbers(",", ".")
+    u[-2] = wrong
+    shown = re.escape(repr(wrong.strip('"')))
+    with pytest.raises(ValueError, match=f"line {N_GROUPED}, column 'u': it holds {shown}"):
+        load(write_grouped(u), dt=1.0)
+
+
+@pytest.mark.parametrize(
+    "other", ["1 234.5", " 1,234.5 ", "1.2345e3", "+1,234.5", "1234.5", "1234.50"]
+)
+def test_numbers_of_several_forms_stand_in_one_column(load, other):
+    u = grouped_numbers(",", ".")
+    u[-2] = other
+    record = load(write_grouped(u), dt=1.0)
+    assert record["u"].values[-2] == 1234.5
+
+
+def test_a_comma_between_thousands_is_seen_below_decimal_commas(load):
+    u = grouped_numbers(".", ",")
+    u[-2] = "1,234.5"
+    first = next(cell for cell in u if "," in cell)
+    with pytest.raises(ValueError, match=f"line 2, column 'u': it holds {re.escape(repr(first))}"):
+        load(write_rows({"u": u, "y": u}, separator=";"), dt=1.0)
+
+
+def test_a_column_of_whole_numbers_beside_stamps_with_points_is_read_once_more(load):
+    n = 1500
+    stamps = [f"31.01.2024 {k // 60:02d}:{k % 60:02d}" for k in range(1440)]
+    stamps += [f"01.02.2024 00:{k:02d}" for k in range(n - 1440)]
+    cells = [str(k % 900) if k % 7 else "" for k in range(n)]
+    record = load(write_rows({"time": stamps, "u": cells, "y": cells}), on_missing="skip")
+    expected = [float(cell) if cell else np.nan for cell in cells[1:]]
+    np.testing.assert_array_equal(record["u"], expected)
+    cells[-1] = "1.234"
+    with pytest.raises(ValueError, match=f"line {n + 1}, column 'u': '1.234' may be 1234"):
+        load(write_rows({"time": stamps, "u": cells, "y": cells}), on_missing="skip")
+
+
 def with_ambiguous_numbers(n, **late):
     """Return a text with 1.234 beside 5, and other cells in the last row."""
     columns = {"u": ["5", "", *["1.234"] * (n - 2)], "y": ["2", "", *["2.345"] * (n - 2)]}
