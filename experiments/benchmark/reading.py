@@ -117,8 +117,8 @@ def _write_clock(table: pd.DataFrame, path: Path) -> None:
 
 def _write_whole_numbers(table: pd.DataFrame, path: Path) -> None:
     """Write whole numbers, also as times in milliseconds, with empty cells."""
-    milliseconds = [round(1000 * READ_SAMPLING_TIME * row) for row in range(len(table))]
-    whole = {"time [ms]": milliseconds}
+    step = round(1000 * READ_SAMPLING_TIME)
+    whole = {"time [ms]": [str(step * row) for row in range(len(table))]}
     for name in READ_DECIMALS:
         whole[name] = [f"{WHOLE_SCALE * float(cell):.0f}" for cell in table[name]]
     _write_holes(pd.DataFrame(whole), path)

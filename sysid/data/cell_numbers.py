@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sysid.data.columns import location
-from sysid.data.text_lines import are_all, has_line, join_lines, read_lines
+from sysid.data.text_lines import are_all, join_lines, read_lines
 from sysid.errors import UserError
 from sysid.narx.record import Array
 
@@ -63,18 +63,34 @@ class _Evidence:
     beside_whole: bool = False  # whole numbers below 1000 stand in the column of such a cell
 
 
-def find_decimal(table: pd.DataFrame, columns: list[int]) -> tuple[str, str]:
+@dataclass
+class _Found:
+    """The numbers in texts."""
+
+    values: Array  # (n,), nan where a cell is empty
+    n_texts: int  # cells that are texts and not empty
+    n_grouped: int  # texts with separated thousands
+    first_grouped: str
+
+
+#: numbers in the texts of columns, by number of the column and decimal sign
+FoundNumbers = dict[tuple[int, str], _Found]
+
+
+def find_decimal(
+    table: pd.DataFrame, columns: list[int], found: FoundNumbers | None = None
+) -> tuple[str, str]:
     """Return the decimal sign that the cells of these columns show, and a note on a choice.
 
     Cells as ``0,5`` show a decimal sign, and so does ``1.234,5``. Cells as ``1,234`` do not: they
-    may be 1.234 or 1234.
+    may be 1.234 or 1234. Numbers that are read on the way are added to `found`, for `read_numbers`.
 
     Raises
     ------
     ValueError
         Only such cells are there.
     """
-    evidence = _find_evidence(table, columns)
+    evidence = _find_evidence(table, columns, {} if found is None else found)
     comma = evidence[","]
     point = evidence["."]
     if comma.shows_decimals and not (comma.shows_thousands or point.shows_decimals):
@@ -106,10 +122,13 @@ def _refuse(evidence: _Evidence) -> None:
     )
 
 
-def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Evidence]:
+def _find_evidence(
+    table: pd.DataFrame, columns: list[int], found: FoundNumbers
+) -> dict[str, _Evidence]:
     """Return what the cells of the columns show about either sign.
 
-    Texts are the last to be looked at, and only as far as they may change the decimal sign.
+    Texts are the last to be looked at, and only as far as they may change the decimal sign. A
+    column whose texts are all numbers with the sign that is shown so far changes nothing.
     """
     evidence = {sign: _Evidence() for sign in ",."}
     of_parsed = evidence[table.attrs.get("decimal", ".")]
@@ -137,31 +156,28 @@ def _find_evidence(table: pd.DataFrame, columns: list[int]) -> dict[str, _Eviden
                 texts = read_first_texts()[column]
             elif column in parsed:
                 texts = read_texts().get(column)
-            if texts is not None and (are_first or _may_show_more(texts, evidence)):
-                _look_at(table, column, texts, evidence)
+            if texts is None:
+                continue
+            if not are_first:
+                shown = _shown_sign(evidence)
+                read = _read_at_once(texts, shown) if shown else None
+                if read is not None:
+                    found[column, shown] = read
+                if read is not None or (not shown and _shows_no_more(texts, evidence["."])):
+                    continue
+            _look_at(table, column, texts, evidence)
     return evidence
 
 
-def _may_show_more(cells: pd.Series, evidence: dict[str, _Evidence]) -> bool:
-    """Return whether cells may change the decimal sign that the evidence so far shows.
+def _shown_sign(evidence: dict[str, _Evidence]) -> str:
+    """Return the decimal sign that numbers with decimals show so far; empty if there are none."""
+    return next((sign for sign in ",." if evidence[sign].shows_decimals), "")
 
-    A comma that separates thousands decides whatever else is there, then one that separates
-    decimals, then a point that does (see `find_decimal`).
-    """
-    if not pd.api.types.is_string_dtype(cells):
-        return True
-    comma = evidence[","]
-    point = evidence["."]
-    if point.shows_decimals and not comma.shows_decimals:
-        return bool(cells.str.contains(",", regex=False, na=False).any())
-    lines = _join(cells.dropna())
-    if lines is None or not lines.isascii():
-        return True
-    if comma.shows_decimals:
-        return has_line(lines, _shapes(",").grouped.pattern)
-    if point.ambiguous and "," not in lines:
-        return not are_all(lines, _shapes(".").ambiguous.pattern)
-    return "," in lines or "." in lines
+
+def _shows_no_more(cells: pd.Series, point: _Evidence) -> bool:
+    """Return whether all texts are such as 1.234, of which one is known already."""
+    lines = _join(cells.dropna()) if point.ambiguous else None
+    return lines is not None and are_all(lines, _shapes(".").ambiguous.pattern)
 
 
 def _join(cells: pd.Series) -> str | None:
@@ -278,11 +294,13 @@ def read_numbers(
     notes: list[str],
     *,
     is_stated: bool = False,
+    found: FoundNumbers | None = None,
 ) -> Array:
     """Return the numbers (n,) of a column, nan where a cell is empty.
 
     Numbers with separated thousands are counted in `notes`. Unless the user stated the decimal
-    sign, there must be something else than cells as ``1,234`` in the column.
+    sign, there must be something else than cells as ``1,234`` in the column. `found` has the
+    numbers that `find_decimal` read.
 
     Raises
     ------
@@ -302,25 +320,19 @@ def read_numbers(
         if is_exact or "as_text" not in table.attrs:
             return np.asarray(cells.to_numpy(dtype=np.float64, na_value=np.nan))
         cells = table.attrs["as_text"]([column])[column]
-    found = _read_at_once(cells, decimal) or _read_one_by_one(table, column, cells, decimal)
-    if found.n_grouped:
-        if not is_stated and found.n_grouped == found.n_texts:
-            _check_grouped(table, column, cells, found.first_grouped)
+    numbers = (
+        (found or {}).get((column, decimal))
+        or _read_at_once(cells, decimal)
+        or _read_one_by_one(table, column, cells, decimal)
+    )
+    if numbers.n_grouped:
+        if not is_stated and numbers.n_grouped == numbers.n_texts:
+            _check_grouped(table, column, cells, numbers.first_grouped)
         notes.append(
-            f"column {name!r}: {found.n_grouped} numbers with separated thousands, such as "
-            f"{found.first_grouped}"
+            f"column {name!r}: {numbers.n_grouped} numbers with separated thousands, such as "
+            f"{numbers.first_grouped}"
         )
-    return found.values
-
-
-@dataclass
-class _Found:
-    """The numbers in texts."""
-
-    values: Array  # (n,), nan where a cell is empty
-    n_texts: int  # cells that are texts and not empty
-    n_grouped: int  # texts with separated thousands
-    first_grouped: str
+    return numbers.values
 
 
 def _read_at_once(cells: pd.Series, decimal: str) -> _Found | None:

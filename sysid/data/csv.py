@@ -15,7 +15,7 @@ import xarray as xr
 from sysid.arrays import check_whole, listed
 from sysid.data import clock
 from sysid.data.binary_tables import PACKAGES_OF_WORKBOOKS, read_parquet, read_workbook
-from sysid.data.cell_numbers import find_decimal, read_numbers
+from sysid.data.cell_numbers import FoundNumbers, find_decimal, read_numbers
 from sysid.data.columns import (
     find_columns,
     location,
@@ -335,16 +335,7 @@ def split_table(
     columns = _find_signals(table, signals)
     dt = clock.find_stated(table, dt, notes)
     table, time = _find_clock(table, signals, dt, time, notes)
-    is_stated = bool(decimal)
-    if not decimal:
-        of_time = [] if time is None else [*find_columns(table, [time], "time").values()]
-        of_time = [column for column in of_time if clock.has_counts(table, column)]
-        decimal, note_on_decimal = find_decimal(table, [*columns.values(), *of_time])
-        notes += [note_on_decimal] if note_on_decimal else []
-    values = {
-        signal: read_numbers(table, column, decimal, notes, is_stated=is_stated)
-        for signal, column in columns.items()
-    }
+    decimal, values = _read_values(table, columns, time, decimal, notes)
     times = clock.read_times(table, dt, time, time_format, decimal)
     notes += times.notes
     experiment = experiment or table.attrs.get("experiment")
@@ -414,6 +405,28 @@ def _find_signals(table: pd.DataFrame, signals: Sequence[str]) -> dict[str, int]
             where = f"{location(table)}, with the delimiter {separator!r}" if separator else ""
             raise UserError(f"{where or location(table)}: {error}") from None
     return columns
+
+
+def _read_values(
+    table: pd.DataFrame,
+    columns: dict[str, int],
+    time: str | None,
+    decimal: str | None,
+    notes: list[str],
+) -> tuple[str, dict[str, Array]]:
+    """Return the decimal sign, found in the signals and times if it is not stated, and values."""
+    found: FoundNumbers = {}
+    is_stated = bool(decimal)
+    if not decimal:
+        of_time = [] if time is None else [*find_columns(table, [time], "time").values()]
+        of_time = [column for column in of_time if clock.has_counts(table, column)]
+        decimal, note = find_decimal(table, [*columns.values(), *of_time], found)
+        notes += [note] if note else []
+    values = {
+        signal: read_numbers(table, column, decimal, notes, is_stated=is_stated, found=found)
+        for signal, column in columns.items()
+    }
+    return decimal, values
 
 
 def _find_clock(

@@ -43,22 +43,12 @@ def join_lines(cells: pd.Series) -> str | None:
     return f"\n{joined}\n"
 
 
-def has_line(lines: str, pattern: str) -> bool:
-    """Return whether a line of a text in ASCII has this form."""
-    return _search(lines, rf"\n(?:{pattern})\n")
-
-
 def are_all(lines: str, pattern: str) -> bool:
     """Return whether all lines of a text have this form; its digits are those of ASCII."""
-    return _search(lines, rf"\A\n(?:(?:{pattern})\n)*\z")
-
-
-def _search(text: str, pattern: str) -> bool:
-    """Return whether Arrow finds a pattern in a text."""
     pyarrow = optional_package("pyarrow", "searching a column of texts", extra="tables")
     compute = optional_package("pyarrow.compute", "searching a column of texts", extra="tables")
-    texts = pyarrow.array([text], pyarrow.large_string())
-    found = compute.match_substring_regex(texts, pattern)
+    texts = pyarrow.array([lines], pyarrow.large_string())
+    found = compute.match_substring_regex(texts, rf"\A\n(?:(?:{pattern})\n)*\z")
     return bool(found[0].as_py())
 
 
