@@ -416,6 +416,9 @@ class MendedRows:
 
     def _mend(self, begin: int) -> None:
         """Recompute the rows from `begin` on that have earlier measurements among their lags."""
+        if not self.errors and begin == 0:
+            self.x, self.y = self._measured
+            return
         self._own_rows()
         cells, errors = self.cells_of(self.errors)
         replace_lags_of_rows(
@@ -564,7 +567,8 @@ class Opening:
 
     def end_block(self, n_rows: int) -> None:
         """Count the times of the errors from the first row of the next block on."""
-        self.state.cells[:, 1] -= n_rows
+        if self.state.numbers.item(outlier_decisions.N_ERRORS_REPLACED):
+            self.state.cells[:, 1] -= n_rows
 
     def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
