@@ -176,7 +176,9 @@ def _shown_sign(evidence: dict[str, _Evidence]) -> str:
 
 def _shows_no_more(cells: pd.Series, point: _Evidence) -> bool:
     """Return whether all texts are such as 1.234, of which one is known already."""
-    lines = _join(cells.dropna()) if point.ambiguous else None
+    if not point.ambiguous:
+        return False
+    lines = _join(cells if cells.notna().all() else cells.dropna())
     return lines is not None and are_all(lines, _shapes(".").ambiguous.pattern)
 
 

@@ -210,7 +210,7 @@ class _AsText:
         """
         if sign not in self.text:
             return {}
-        table = self.parse(decimal=NO_DECIMAL_SIGN, used_columns=columns).iloc[: self.n_rows]
+        table = self.parse(decimal=NO_DECIMAL_SIGN).iloc[: self.n_rows]
         read = {column: table[column] for column in columns}
         return {
             column: cells
@@ -497,7 +497,6 @@ def _parse(
     decimal: str = ".",
     path: Path | None = None,
     text_columns: Sequence[int] = (),
-    used_columns: Sequence[int] | None = None,
     nrows: int | None = None,
 ) -> pd.DataFrame:
     """Return the cells below the header: columns of numbers where all cells are numbers.
@@ -511,8 +510,6 @@ def _parse(
     text_columns
         Columns whose cells are texts, as they are written. If there are any, columns with flags or
         with texts and numbers stay as pandas reads them.
-    used_columns
-        Columns that are read; None: all. The rows have been read before: none is too long.
     nrows
         Rows that are read; None: all.
     """
@@ -522,7 +519,6 @@ def _parse(
         "names": range(n_columns),
         "skiprows": n_skipped,
         "dtype": dict.fromkeys(text_columns, str) or None,
-        "usecols": used_columns,
         "decimal": decimal,
         "skip_blank_lines": False,
         "skipinitialspace": separator == BLANKS or _has_blanks_below(text, n_skipped),

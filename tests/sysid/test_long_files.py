@@ -154,6 +154,13 @@ def test_the_first_cell_that_is_no_time_is_named(load, wrong):
         load(text)
 
 
+def test_texts_of_rows_that_are_all_shorter_than_the_header_are_read(load):
+    u = ["5" if k == 2990 else f"{2 + k % 900}.125" for k in range(3000)]
+    rows = "".join(f"{k},{cell},{k % 900}\n" for k, cell in enumerate(u))
+    with pytest.raises(ValueError, match=r"line 2, column 'u': '2.125' may be 2125"):
+        load("time,u,y,more\n" + rows)
+
+
 N_GROUPED = 3000  # rows of numbers with separated thousands
 
 
