@@ -609,6 +609,7 @@ class TestPythonExamples:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_examples_of_live_use_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_examples("docs/how_to/live.md").names

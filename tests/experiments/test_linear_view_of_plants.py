@@ -61,6 +61,7 @@ PLANTS = {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTS)
 def test_bands_cover_the_true_linearisation_of_a_noisy_plant(name):
     case = PLANTS[name]
