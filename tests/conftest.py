@@ -104,6 +104,38 @@ def pytest_xdist_auto_num_workers(config):
     return n_processors + 2 if has_slow_tests else n_processors
 
 
+#: Files whose functions share nothing that takes long: any worker takes each of them.
+FILES_OF_INDEPENDENT_TESTS = {
+    "tests/experiments/test_linear_view_of_plants.py",
+    "tests/experiments/test_records.py",
+    "tests/sysid/test_estimator_choice.py",
+    "tests/sysid/test_simulation_error_on_plants.py",
+    "tests/test_readme.py",
+}
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Return the scheduler of slow tests; by default xdist makes its own.
+
+    Each file runs in one worker, which makes the fixtures of the file once. Functions of files of
+    independent tests, and classes in these, run in any worker. Tests begin in their order.
+    """
+    if config.getoption("markexpr") == "not slow":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SchedulerOfSlowTests(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file, _, name = nodeid.partition("::")
+            if file not in FILES_OF_INDEPENDENT_TESTS:
+                return file
+            in_class, separator, _ = name.partition("[")[0].rpartition("::")
+            return f"{file}::{in_class}" if separator else nodeid
+
+    config.option.loadscopereorder = False
+    return SchedulerOfSlowTests(config, log)
+
+
 def pytest_collection_finish():
     """Search no garbage among what was imported and collected: it stays until the end."""
     gc.collect()

@@ -67,6 +67,7 @@ PUBLISHED_RECORDS = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concr
 
 # overrides that make a command short
 SHORT = ["duration=289samples", "training.n_initial=60", "budget=20", "figures=false"]
+SHORT_SEARCH = ["narx.max_order=2", "training.record_samples=60", "training.max_iterations=10"]
 SHORT_BENCHMARK = [
     "estimation=300",
     "validation=80",
@@ -276,7 +277,7 @@ def shorten_identification(overrides):
         kept.append("propagation=mean_only")
     searches_lags = not any(text.startswith(("narx", "physics")) for text in overrides)
     if searches_lags and set(overrides) & {"data=csv", "data=cascaded_tanks", "data=silverbox"}:
-        kept.append("narx.max_order=3")
+        kept = shortened(kept, SHORT_SEARCH[:1] if is_free_run else SHORT_SEARCH)
     return kept
 
 
@@ -330,10 +331,10 @@ IDENTIFICATIONS = {
         "data.inputs=[u]",
         "data.outputs=[y]",
         "data.dt=0.02",
-        "narx.max_order=3",
+        *SHORT_SEARCH,
     ],
     "system=building": [],
-    "": ["data=cascaded_tanks", "narx.max_order=3"],
+    "": ["data=cascaded_tanks", *SHORT_SEARCH],
 }
 
 
@@ -609,6 +610,7 @@ class TestPythonExamples:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_examples_of_live_use_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_examples("docs/how_to/live.md").names

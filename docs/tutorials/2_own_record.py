@@ -66,14 +66,14 @@ plt.show()
 # ----
 #
 # ``choose_lags`` compares lags on held-out folds of the record. It tries linear models with all
-# numbers of lags, and the model itself with the best of them. ``na`` and ``nb`` are the numbers of
-# lags of the level and of the pump, and ``nk`` is the first lag of the pump. The printed numbers
-# are errors (RMSE) in V. The lags with the smallest error of the model win, with or without a
-# linear part, which has more lags (:doc:`the linear part </explanation/linear_part>`).
+# numbers of lags up to ``max_order``, and the model itself with the best of them. ``na`` and ``nb``
+# are the numbers of lags of the level and of the pump, and ``nk`` is the first lag of the pump. The
+# printed numbers are errors (RMSE) in V. The lags with the smallest error of the model win, with or
+# without a linear part, which has more lags (:doc:`the linear part </explanation/linear_part>`).
 
 from sysid import choose_lags
 
-choice = choose_lags(record, "level", ["pump"])
+choice = choose_lags(record, "level", ["pump"], max_order=6)
 print(choice)
 
 # %%
@@ -108,7 +108,7 @@ def score(model, horizon, name):
 
     The predictions are `horizon` samples ahead; None is the free run.
     """
-    propagation = AboutPath(Pathwise())
+    propagation = AboutPath(Pathwise(n_samples=300))
     forecasts = forecast(model, test_record, horizon=horizon, window=10, propagation=propagation)
     predicted = forecasts.records[0]
     scores = validate(
@@ -139,8 +139,8 @@ print("\n".join(report.verdict()))
 # The next predictions are ten steps ahead, and in free run: the model is given the pump and the
 # first samples of the level, and after these it uses its own predictions. A model that is excellent
 # one step ahead may be poor here, because small errors add up. The predicted path is that of the
-# mean, fed back. ``AboutPath(Pathwise())`` draws functions from the model to compute the calibrated
-# band about this path.
+# mean, fed back. ``AboutPath(Pathwise(n_samples=300))`` draws 300 functions from the model to
+# compute the calibrated band about this path.
 
 score(model, 10, "10 ahead")
 trained_one_step_ahead = score(model, None, "free run")

@@ -40,6 +40,7 @@ LONG_JOBS = (
 NO_PROCESS = 2**22
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         "SLURM_CONF" not in os.environ,
         reason="no Slurm: start one with tests/cluster/slurm",

@@ -106,7 +106,7 @@ def fast_run(tmp_path_factory):
 
 #: one case for the fast benchmarks, and a slow one for all
 FAST_AND_ALL = pytest.mark.parametrize(
-    "run", ["fast_run", pytest.param("quick_run", marks=pytest.mark.slow)]
+    "run", ["fast_run", pytest.param("quick_run", marks=[pytest.mark.slow, pytest.mark.long])]
 )
 
 

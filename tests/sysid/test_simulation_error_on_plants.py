@@ -58,6 +58,7 @@ def heat_exchanger_record(n, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("n_lags", [3, 4])
 def test_no_number_of_lags_gives_a_model_that_simulates_worse_than_a_linear_one(n_lags):
     """Earlier versions delivered models that ran away with three and four lags. About 20 s each."""
@@ -87,6 +88,7 @@ def test_no_number_of_lags_gives_a_model_that_simulates_worse_than_a_linear_one(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_bouc_wen_at_a_budget_of_100_points(shared_data):
     """One noisy period of the user-made record; best published error 7.5e-6 m. About 10 s."""
     recordings = BoucWenData(path=str(shared_data)).load()
@@ -105,6 +107,7 @@ def test_bouc_wen_at_a_budget_of_100_points(shared_data):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_cascaded_tanks(shared_data):
     """100 points, lags 1 to 4 of the level and 0 to 40 of the voltage, 300 evaluations.
 
