@@ -122,9 +122,9 @@ MAX_BURST_SAMPLES = 10
 
 # The plant of before has returned if a sample is within this many gates of its prediction from the
 # values that replace the burst, beyond as many (of the same width) from that from the measured
-# values, and if the first error is at most this fraction of the second one. For the first error the
-# gates widen with the square root of the number of values that were replaced in a row: each of them
-# follows from the replacements before it, so that their errors add up.
+# values, and if the first error is at most this fraction of the second one. The gates widen with
+# the square root of the number of values that were replaced in a row: each of them follows from
+# the replacements before it, so that their errors add up.
 RETURN_GATES = 2.0
 RETURN_ERROR_FRACTION = 0.2
 
@@ -654,8 +654,7 @@ def finish_comparison(  # type: ignore[no-untyped-def]
     if numbers[IS_OVER] or numbers[HAS_RETURNED]:
         return
     is_much_better = replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
-    has_returned = replaced <= return_gates and measured_in_same_gates > RETURN_GATES
-    if not is_confirmed and has_returned and is_much_better:
+    if not is_confirmed and replaced <= return_gates < measured_in_same_gates and is_much_better:
         _remember_returned(opening)
     elif replaced > 1.0:
         if not is_confirmed:
