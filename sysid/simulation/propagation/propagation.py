@@ -259,10 +259,10 @@ class Paths:
 
         A path runs away if an output is farther than `RUNAWAY_EXCURSION_IN_RANGES` beyond the range
         that the model has learned (`Dynamics.learned_range`), and as far from the median of all
-        paths. The outputs of the plant kept to this
-        range, so the function that this path follows contradicts the data as a whole, though none
-        of their samples. If more than `MAX_RUNAWAY_FRACTION` of the paths from a start run away, or
-        their median does, all of them count.
+        paths. The outputs of the plant kept to this range, so the function that this path follows
+        contradicts the data as a whole, though none of their samples. If more than
+        `MAX_RUNAWAY_FRACTION` of the paths from a start run away, or their median does, all of them
+        count.
 
         Parameters
         ----------
