@@ -52,6 +52,7 @@ LAYERS = {
         "units",
         "normal",
         "exclusive",
+        "compiled",
         "arrays",
         "time_limit",
         "progress",

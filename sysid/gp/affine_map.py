@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import matrix, real_numbers, vector
+from sysid.compiled import cached_njit
 from sysid.errors import UserError
 
 Array = NDArray[np.float64]
@@ -229,7 +229,7 @@ class AffineMap:
         )
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _add_products(x, columns, z):  # type: ignore[no-untyped-def]
     """Add ``sum_d x[i, d] columns[d]`` to z[i], term by term."""
     for i in range(len(x)):

@@ -53,6 +53,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from sysid.arrays import MAX_MAGNITUDE
+from sysid.compiled import cached_njit
 from sysid.gp.formula import (
     COVARIANCE_SIGNATURE,
     DECISION_SIGNATURE,
@@ -177,7 +178,6 @@ ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
 # (a division by zero gives inf or nan). For the same reason no function assigns an array to a
 # slice, which would compile the error message for a wrong shape.
 PYTHON_ENTRY_OPTIONS: Any = {
-    "cache": True,
     "error_model": "numpy",
     "no_cfunc_wrapper": True,
 }
@@ -190,9 +190,9 @@ INTERNAL_OPTIONS: Any = {
 # without reference counting, which costs a microsecond a call
 SHARED_OPTIONS: Any = PYTHON_ENTRY_OPTIONS | {"_nrt": False}
 
-python_entry = njit(**PYTHON_ENTRY_OPTIONS)  # called from Python
+python_entry = cached_njit(**PYTHON_ENTRY_OPTIONS)  # called from Python
 internal = njit(**INTERNAL_OPTIONS)  # called from the file that defines it
-shared = njit(**SHARED_OPTIONS)  # called from Python and from compiled code
+shared = cached_njit(**SHARED_OPTIONS)  # called from Python and from compiled code
 inlined = njit(inline="always")  # put into its only caller before anything is compiled
 
 

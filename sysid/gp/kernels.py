@@ -7,9 +7,9 @@ from math import sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numba import njit
 
 from sysid.arrays import matrix
+from sysid.compiled import cached_njit
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import compiled_kernels
 from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
@@ -536,7 +536,7 @@ class Stationary(PerFeatureKernel):
         return np.sqrt(out, out=out)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _add_squares(first, second, scales, out):  # type: ignore[no-untyped-def]
     """Add ``sum_d ((first[i, d] - second[d, j]) / scales[d])^2`` to out[i, j]."""
     for i in range(len(first)):

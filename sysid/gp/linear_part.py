@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from sysid.compiled import cached_njit
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, read_positive
 
@@ -491,7 +491,7 @@ class StableSpline(Kernel):
         return np.tile(self.covariance(), (len(points), 1, 1))
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _replace_by_root(a: np.ndarray, is_differenced: bool) -> bool:
     """Replace a covariance (n, n) of g by the lower triangular root of that of the coefficients.
 

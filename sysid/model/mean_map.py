@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 
 from sysid.arrays import Array, Indices
+from sysid.compiled import cached_njit
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel
@@ -85,7 +85,7 @@ class MeanMap(NamedTuple):
         )
 
 
-@njit(cache=True, inline="always")
+@cached_njit(inline="always")
 def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndarray) -> float:
     """Return the mean of one target at the regressor x (p,).
 
@@ -115,7 +115,7 @@ def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndar
     return total
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def simulate_paths(  # type: ignore[no-untyped-def]
     mean_map,
     low: np.ndarray,

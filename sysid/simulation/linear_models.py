@@ -12,10 +12,10 @@ from math import hypot, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, Indices, matrix, vector
+from sysid.compiled import cached_njit
 from sysid.errors import UserError
 
 #: default ridge of recursive least squares: weight of the prior, as a number of samples
@@ -285,7 +285,7 @@ def recursive_least_squares(
     return predicted
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _predict_and_learn(
     features: Array,
     targets: Array,

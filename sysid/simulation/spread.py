@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from sysid.arrays import Array, Indices
+from sysid.compiled import cached_njit
 from sysid.gp.online import Projected
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics
@@ -112,7 +112,7 @@ def variance_of_errors(
     return np.maximum(variance, 0.0)
 
 
-@njit(cache=True)
+@cached_njit()
 def _follow_errors(  # type: ignore[no-untyped-def]
     slopes: Array, lag: Indices, column: Indices, is_change: bool, is_free: NDArray[np.bool_]
 ):

@@ -15,13 +15,13 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numba import njit
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import brentq
 
 from sysid.arrays import Array, Indices
 from sysid.beside import n_cores, n_processes
+from sysid.compiled import cached_njit
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
@@ -105,7 +105,7 @@ def pivots(kernel: Kernel, inputs: Array, max_points: int, tolerance: float) -> 
     return Pivots(chosen[:n_chosen], columns[:n_chosen], residual)
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _choose(  # type: ignore[no-untyped-def]
     kernel, parameters, points, min_variance, columns, residual, chosen
 ):

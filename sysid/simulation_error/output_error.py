@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import cholesky, solve_triangular
 
 from sysid.arrays import Array, Indices
+from sysid.compiled import cached_njit
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.mean import LinearMean, linear_fit
 from sysid.narx.lags import Target
@@ -52,7 +52,7 @@ POLE_CONTRACTIONS = (1.0, 0.99, 0.95, 0.9, 0.8, 0.5, 0.0)
 MAX_LINEAR_MODEL_ITERATIONS = 20
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def propagate(slopes, lags, sensitivity):  # type: ignore[no-untyped-def]
     """Turn derivatives of one step into those of the free run, in place.
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from sysid.arrays import Array
+from sysid.compiled import cached_njit
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Stationary
@@ -23,7 +23,7 @@ from sysid.narx.lags import Narx, Target
 from sysid.simulation.segments import Limits, Segment, feedback_of
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _simulate(  # type: ignore[no-untyped-def]
     kernel,
     parameters,

@@ -22,10 +22,10 @@ from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import solve_triangular
 
 from sysid.arrays import Array, Indices, check_whole
+from sysid.compiled import cached_njit
 from sysid.errors import UserError
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import (
@@ -263,7 +263,7 @@ class DrawnFunction:
         return values
 
 
-@njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
+@cached_njit(nogil=True, fastmath=WAVE_OPTIONS)
 def _sum_waves(  # type: ignore[no-untyped-def]
     i, s, x, frequency, phase, amplitude, end, factors, angle
 ):
@@ -301,7 +301,7 @@ def _sum_waves(  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
+@cached_njit(nogil=True, fastmath=WAVE_OPTIONS)
 def _sum_kernels(  # type: ignore[no-untyped-def]
     i, s, x, n_used, points, weights, kernels, parameters, k
 ):
@@ -316,7 +316,7 @@ def _sum_kernels(  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
+@cached_njit(nogil=True, fastmath=WAVE_OPTIONS)
 def _evaluate(functions, coefficients, coordinates, values):  # type: ignore[no-untyped-def]
     """Write the values (b P,) of the functions of one output at coordinates (b P, c)."""
     frequency, phase, amplitude, end, factors = functions[:5]
@@ -378,7 +378,7 @@ class PathMap(NamedTuple):
         )
 
 
-@njit(cache=True, nogil=True, fastmath=WAVE_OPTIONS)
+@cached_njit(nogil=True, fastmath=WAVE_OPTIONS)
 def _follow(  # type: ignore[no-untyped-def]
     path_map, functions, place, is_change, limits, bounds, exogenous, first, noise, values, drawn
 ) -> None:

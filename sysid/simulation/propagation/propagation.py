@@ -9,11 +9,11 @@ from math import ceil, floor
 from typing import Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
+from sysid.compiled import cached_njit
 from sysid.errors import UserError
 from sysid.model.mean_map import simulate_paths
 from sysid.simulation.dynamics import Dynamics, Moments
@@ -289,7 +289,7 @@ class Paths:
                     stored[b] = found
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _gather_regressors(  # type: ignore[no-untyped-def]
     values, exogenous, t, feedback, row, column, regressors
 ) -> None:
@@ -307,7 +307,7 @@ def _gather_regressors(  # type: ignore[no-untyped-def]
                 regressors[i, feedback[j]] = values[b, s, t + row[j], column[j]]
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _feed_back(  # type: ignore[no-untyped-def]
     values, outputs, now, low, high, path_has_left, first_outside
 ) -> None:
