@@ -669,14 +669,14 @@ class Learner:
         )
         piece = slice(begin, begin + len(learned))
         self._observe(piece, learned)
-        if opening is not None and opening.is_over and opening.next_row <= piece.stop:
+        if opening is not None and opening.has_ended(piece.stop - 1):
             outliers.end_opening()  # a row of the piece has decided
         has_outlier = bool(record["outlier"][piece.stop - 1])
         self._max_piece_rows = min(2 * self._max_piece_rows, MAX_PIECE_ROWS)
         if has_outlier:
             self._max_piece_rows = MIN_PIECE_ROWS
         gate_is_open = self.model.gp.gate_is_open
-        if has_outlier and gate_is_open and not was_open and outliers.opening is None:
+        if has_outlier and gate_is_open and not was_open and outliers.may_open(piece.stop):
             self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
         outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
         return piece.stop
@@ -705,7 +705,7 @@ class Learner:
             self._max_piece_rows = MIN_PIECE_ROWS
         if outcome.reason == OUTLIER_OPENS_GATE:
             last = slice(row - 1, row)
-            if outliers.opening is None:
+            if outliers.may_open(row):
                 self._open_gate(row - 1, float(record["mean"][row - 1]))
             outliers.take_record(last, record[last], is_held_back=False, gate_is_open=True)
         elif outcome.reason == LEFT_AT_SUSPECT:
@@ -745,6 +745,7 @@ class Learner:
             mended.x[row], float(mended.y[row]), mean, mended.learned
         )
         errors = mended.errors | {(mended.target, row): error}
+        self.outliers.end_opening()
         before = self.outliers.copy_of(self.model.gp)
         before.close_gate()
         opening = self.outliers.begin_opening(

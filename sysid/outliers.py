@@ -32,14 +32,17 @@ from sysid.gp.outlier_decisions import (
     begin_comparison,
     begin_opening,
     best_explanation,
+    compares_next,
     density_cost,
     finish_comparison,
     forget_errors,
     is_closer,
+    jumps_back,
     replace_lags,
     replace_lags_of_rows,
     replace_target,
     replacement_error,
+    rows_for_another,
     set_predictions,
     take_predictions,
 )
@@ -76,6 +79,13 @@ NO_JUMPS = Jumps(
 
 #: a jump in a row that comes alone: the next row, which shows if it is reversed, is not known
 LONE_JUMP = Jumps(np.zeros(1, dtype=np.int64), np.full((1, 2), -1), np.full(1, np.nan), np.zeros(1))
+
+#: positions in `OpeningState.numbers` of rows
+ROWS_OF_OPENING = (
+    outlier_decisions.NEXT_ROW,
+    outlier_decisions.CONFIRMED_ROW,
+    outlier_decisions.RETURNED_ROW,
+)
 
 #: rejected measurements, each with its measured value minus its replacement
 Errors: TypeAlias = dict[Cell, float]
@@ -435,10 +445,12 @@ class Opening:
     predictions. If the latter predicts a sample far better, and the next ones well, too, the plant
     of before has returned: it was a burst of wrong measurements, and what was learned since the
     gate opened is forgotten (`has_returned`). If the copy predicts some samples from the measured
-    lags, and is sure of it, the measurements were right (`is_over`). Measurements far outside of
-    the range learned need samples that have them among their lags for this. If the copy predicts
-    samples only once none of them is among the lags, the plant of before has returned, too: the end
-    of a burst does not show where the plant jumps itself.
+    lags, and is sure of it, the measurements seem right (`is_confirmed`). An offset of the sensor
+    may look like that, too: the copy is kept as long as a burst may last, and compares again where
+    the output jumps back. If it does not, the opening is over (`is_over`). Measurements far outside
+    of the range learned need samples that have them among their lags. If the copy predicts samples
+    only once none of these is among the lags, the plant of before has returned, too: the end of a
+    burst does not show where the plant jumps itself.
 
     The plant that returns after a change of the innovation that an additive outlier is: see Chen
     and Liu, Joint estimation of model parameters and outlier effects in time series, Journal of the
@@ -460,8 +472,9 @@ class Opening:
 
     Attributes
     ----------
-    next_row : int
-        Row of the block that `look_ahead` compares next.
+    is_confirmed : bool
+        Whether samples have confirmed the measurements since the opening. Another opening may take
+        the place of this one.
     is_over : bool
         Whether the plant has changed, or may have.
     has_returned : bool
@@ -494,12 +507,18 @@ class Opening:
         self._mended = mended
         self._features = features
         self.state = state
+        #: regressors (k, n_features) and targets (k,) of rows of earlier blocks that are not
+        #: compared yet: the rows of the state are counted from the first of them
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._n_waiting = 0  # number of these rows
+        #: whether nothing is left to be compared in the block
+        self._is_searched = False
         self._read_decision()
 
     def _read_decision(self) -> None:
-        """Take over what is known about the next row and the decision from the state."""
+        """Take over the decision from the state."""
         numbers = self.state.numbers.tolist()
-        self.next_row: int = numbers[outlier_decisions.NEXT_ROW]
+        self.is_confirmed = bool(numbers[outlier_decisions.IS_CONFIRMED])
         self.is_over = bool(numbers[outlier_decisions.IS_OVER])
         self.has_returned = bool(numbers[outlier_decisions.HAS_RETURNED])
 
@@ -533,7 +552,8 @@ class Opening:
     def errors(self) -> Errors:
         """Errors of replaced measurements. Their times are counted in the block."""
         n = self._number(outlier_decisions.N_ERRORS_REPLACED)
-        return self._mended.errors_of(self.state.cells[:n], self.state.errors[:n])
+        errors = self._mended.errors_of(self.state.cells[:n], self.state.errors[:n])
+        return _counted_from(self._n_waiting, errors)
 
     @property
     def returned(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -548,12 +568,34 @@ class Opening:
         """Whether it is known if the plant has changed."""
         return self.is_over or self.has_returned
 
+    def has_ended(self, row: int) -> bool:
+        """Return whether the opening is over at a row of the block."""
+        return self.is_over and self.row_of_decision(row) <= row
+
     def row_of_decision(self, n_rows: int) -> int:
         """Return the row of the block that decides; the number of rows if none of them does."""
-        return self.next_row - 1 if self.is_decided else n_rows
+        if not self.is_decided:
+            return n_rows
+        return int(outlier_decisions.row_of_decision(self.state)) - self._n_waiting
+
+    def rows_for_another(self, n_rows: int) -> tuple[int, int, int]:
+        """Return the rows of the block that may begin another opening; see `rows_for_another`.
+
+        The row after the block may be one of them.
+        """
+        n_waiting = self._n_waiting
+        first, closed_from, closed_until = rows_for_another(self.state, n_waiting + n_rows + 1)
+        return first - n_waiting, closed_from - n_waiting, closed_until - n_waiting
 
     def skip(self, n: int) -> None:
-        """Pass over n samples of the same record that have no row."""
+        """Pass over n samples of the same record that have no row.
+
+        If the measurements are confirmed, a jump back would not be seen: the opening is over.
+        """
+        if self.is_confirmed:
+            self.state.numbers[outlier_decisions.IS_OVER] = 1
+            self._read_decision()
+            return
         kept = self._mended.without_old(self.errors, n)
         cells, values = self._mended.cells_of(_counted_from(n, kept))
         self.state.cells[: len(kept)] = cells
@@ -561,25 +603,74 @@ class Opening:
         self.state.numbers[outlier_decisions.N_ERRORS_REPLACED] = len(kept)
 
     def begin_block(self) -> None:
-        """Go on with the first row of a new block."""
-        self.state.numbers[outlier_decisions.NEXT_ROW] = 0
-        self.next_row = 0
+        """Go on with the rows of a new block."""
+        self._is_searched = False
 
-    def end_block(self, n_rows: int) -> None:
-        """Count the times of the errors from the first row of the next block on."""
-        if self.state.numbers.item(outlier_decisions.N_ERRORS_REPLACED):
-            self.state.cells[:, 1] -= n_rows
+    def end_block(self) -> None:
+        """Count the rows of the state from the first row of the next block on.
+
+        Rows that are not compared yet wait for those of the next block.
+        """
+        rows = self._mended.measured_rows
+        n_rows = len(rows.targets)
+        n_gone = self.state.numbers.item(outlier_decisions.NEXT_ROW)
+        if self.is_decided:
+            n_gone = self._n_waiting + n_rows
+        begin = 0
+        if n_gone:  # then none waits that came before this block
+            begin = n_gone - self._n_waiting
+            self._waiting = []
+            self._n_waiting = 0
+            self.state.cells[:, 1] -= n_gone
+            for position in ROWS_OF_OPENING:
+                self.state.numbers[position] -= n_gone
+        if begin < n_rows:
+            self._waiting.append((rows.regressors[begin:].copy(), rows.targets[begin:].copy()))
+            self._n_waiting += n_rows - begin
+
+    def _rows_to_compare(self) -> Rows:
+        """Return the rows that wait and those of the block, as they were measured."""
+        rows = self._mended.measured_rows
+        if not self._waiting:
+            return rows
+        regressors = np.concatenate([*(x for x, _ in self._waiting), rows.regressors])
+        targets = np.concatenate([*(y for _, y in self._waiting), rows.targets])
+        yes = np.ones(self._n_waiting, dtype=bool)
+        continues = np.concatenate([yes, rows.continues])
+        follows = np.concatenate([yes, rows.follows])
+        return Rows(regressors, targets, continues, follows)
+
+    def _row_waits(self) -> bool:
+        """Return whether the only row of a block waits for the next one.
+
+        It does after samples have confirmed the measurements, unless the output jumps back.
+        """
+        numbers = self.state.numbers
+        rows = self._mended.measured_rows
+        if not self.is_confirmed or len(rows.targets) > 1 or not rows.continues.item(0):
+            return False
+        n_samples = numbers.item(outlier_decisions.N_SAMPLES) + self._n_waiting + 1
+        if n_samples > outlier_decisions.MAX_BURST_SAMPLES:
+            return False
+        if numbers.item(outlier_decisions.N_RETURNED):
+            return False
+        x = rows.regressors[0]
+        y = rows.targets.item(0)
+        return not jumps_back(self._mended.lags, x, y, self.state.jump.item(0))
 
     def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
 
         What the model learns meanwhile does not matter: only the model from before predicts them.
         """
-        mended = self._mended
-        rows = mended.measured_rows
-        gp = self.gp
-        if self.next_row == len(rows.targets) or self.is_decided:
+        if self.is_decided or self._is_searched:
             return
+        self._is_searched = True
+        if self._row_waits():
+            return
+        mended = self._mended
+        rows = self._rows_to_compare()
+        gp = self.gp
         if self._features.has_constant_mean:
             n_clipped = gp.look_ahead(self._features, mended.lags, rows, self.state)
             self._read_decision()
@@ -590,7 +681,7 @@ class Opening:
             return
         state = self.state
         model_before = replace(self.model, gp=gp)
-        while self.next_row < len(rows.targets) and not self.is_decided:
+        while compares_next(mended.lags, rows, state):
             n = begin_comparison(mended.lags, rows, state)
             if n > 0:
                 state.mean[:n], state.variance[:n] = model_before.predict_few(
@@ -600,7 +691,7 @@ class Opening:
             if n >= 0:
                 finish_comparison(*gp.gate_numbers, mended.lags, rows, state)
             state.numbers[outlier_decisions.NEXT_ROW] += 1
-            self._read_decision()
+        self._read_decision()
 
 
 class Outcome(NamedTuple):
@@ -806,8 +897,11 @@ class OutlierHandling:
         block = self._new_block(begin, end, record)
         opening = self.opening
         numbers = block.numbers
-        if opening is not None and opening.is_over:
-            numbers[block_learning.ROW_AFTER_OPENING] = opening.next_row - 1
+        if opening is not None:
+            first, closed_from, closed_until = opening.rows_for_another(len(mended.y))
+            numbers[block_learning.MAY_OPEN_FROM] = first
+            numbers[block_learning.CLOSED_FROM] = closed_from
+            numbers[block_learning.CLOSED_UNTIL] = closed_until
         numbers[block_learning.IS_UNDECIDED] = opening is not None and not opening.is_over
         if self.suspect is not None:
             numbers[block_learning.IS_HELD_BACK] = 1
@@ -826,12 +920,15 @@ class OutlierHandling:
                 n_before = self.n_mended.get(name, 0)
                 self.n_mended[name] = n_before + int(block.n_mended[position])
         row = int(numbers[block_learning.ROW])
-        if opening is not None and opening.is_over and opening.next_row - 1 <= row:
+        has_opened = bool(numbers[block_learning.HAS_OPENED])
+        if has_opened or (opening is not None and opening.has_ended(row)):
             self.end_opening()
         self._free_opening_state = opening_state
-        if self.opening is None and numbers[block_learning.ROW_AFTER_OPENING] > row:
-            self.opening = Opening(mended, model, model.gp, opening_state, features)
-            self._free_opening_state = None
+        if has_opened:
+            new = Opening(mended, model, model.gp, opening_state, features)
+            if new.is_over and not new.has_ended(row):
+                self.opening = new
+                self._free_opening_state = None
         predicted = record[begin:row].copy()
         opens_gate = reason == block_learning.OUTLIER_OPENS_GATE
         self._report_measured(slice(begin, row - 1 if opens_gate else row), record)
@@ -846,7 +943,6 @@ class OutlierHandling:
         numbers = np.zeros(block_learning.N_BLOCK_NUMBERS, dtype=np.int64)
         numbers[block_learning.ROW] = begin
         numbers[block_learning.END] = end
-        numbers[block_learning.ROW_AFTER_OPENING] = block_learning.NO_OPENING
         block = mended.compiled_block(len(self._jumps.rows))
         n_features = len(self._features)
         n_coordinates = self._next_row.points.shape[1]
@@ -952,7 +1048,7 @@ class OutlierHandling:
     def end(self) -> None:
         """End the block."""
         if self.opening is not None:
-            self.opening.end_block(len(self.mended.y))
+            self.opening.end_block()
         self.mended.end()
 
     def skip(self, n: int) -> None:
@@ -1001,7 +1097,8 @@ class OutlierHandling:
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
         plant_jumped = suspect.was_outlier and cause is None
         opening = None
-        if plant_jumped and row is not None and self.opening is None:
+        if plant_jumped and row is not None and self.may_open(row):
+            self.end_opening()
             opening = self.begin_opening(model, model.gp, errors, row, known)
             opening.look_ahead()
         return self._accept(suspect, model, plant_jumped, opening)
@@ -1061,12 +1158,22 @@ class OutlierHandling:
         state = self._opening_state(len(errors) + mended.n_free_cells)
         self._free_opening_state = None
         output = mended.output_before(row)
-        begin_opening(state, cells, values, len(errors), row, output, *mended.learned)
+        begin_opening(mended.lags, state, cells, values, len(errors), row, output, *mended.learned)
         state.numbers[outlier_decisions.N_OUT_OF_RANGE] = n_cut
         if known is not None:
             (mean_if_right, mean_if_wrong), (if_right, if_wrong) = known
             take_predictions(state, mean_if_right, if_right, mean_if_wrong, if_wrong)
         return Opening(mended, model, gp, state, self._compiled_features)
+
+    def may_open(self, row: int) -> bool:
+        """Return whether an opening of the gate may begin at a row of the block.
+
+        It takes the place of one whose measurements are confirmed (`Opening.rows_for_another`).
+        """
+        if self.opening is None:
+            return True
+        first, closed_from, closed_until = self.opening.rows_for_another(len(self.mended.y))
+        return first <= row and not closed_from <= row < closed_until
 
     def copy_of(self, gp: OnlineGP) -> OnlineGP:
         """Return a copy of an online GP, in the memory of one that is not used any more."""
@@ -1293,6 +1400,7 @@ def new_opening_state(n_cells: int, n_features: int, n_coordinates: int) -> Open
     """
     return OpeningState(
         numbers=np.zeros(outlier_decisions.N_OPENING_NUMBERS, dtype=np.int64),
+        jump=np.empty(1),
         cells=np.zeros((n_cells, 2), dtype=np.int64),
         errors=np.zeros(n_cells),
         learned=np.empty(2),

@@ -26,7 +26,6 @@ from sysid.gp.dictionary import (
 from sysid.gp.outlier_decisions import (
     IS_OVER,
     N_REJECTED,
-    NEXT_ROW,
     Causes,
     MendedBlock,
     Rows,
@@ -40,6 +39,7 @@ from sysid.gp.outlier_decisions import (
     output_of,
     replace_lags,
     replace_target,
+    rows_for_another,
     take_predictions,
     to_points,
 )
@@ -64,15 +64,18 @@ from sysid.gp.outlier_decisions import (
     N_CAUSES,
     BEST,
     NEXT_JUMP,
-    ROW_AFTER_OPENING,
+    MAY_OPEN_FROM,
+    CLOSED_FROM,
+    CLOSED_UNTIL,
     IS_UNDECIDED,
+    HAS_OPENED,
     MUST_FORGET,
     N_CLIPPED,
     N_CLIPPED_AHEAD,
-) = range(12)
+) = range(15)
 
 
-N_BLOCK_NUMBERS = 12
+N_BLOCK_NUMBERS = 15
 
 
 # Values of `Block.learned_later`: the row was held back at a jump; it was an outlier, and the
@@ -80,10 +83,6 @@ N_BLOCK_NUMBERS = 12
 LEARNED_AT_JUMP = 1
 LEARNED_OUTLIER = 2
 LEARNED_MENDED = 3
-
-
-# Value of `Block.numbers[ROW_AFTER_OPENING]` without an opening.
-NO_OPENING = -1
 
 
 # The only sample of a call of `learn`. For a literal 0, numba would compile `learn` once more.
@@ -132,10 +131,11 @@ class Block(NamedTuple):
     #: (N_BLOCK_NUMBERS,) ROW: row that comes next; END: row at which the loop ends; IS_HELD_BACK:
     #: whether the row before it is held back; WAS_OUTLIER: whether that was an outlier; N_CAUSES,
     #: BEST: number of `causes` of it, and position of its best explanation; NEXT_JUMP: position in
-    #: `jumps`; ROW_AFTER_OPENING: row that decides about the opening of the gate, if the plant has
-    #: changed (`NO_OPENING` without one); IS_UNDECIDED: whether an opening is not decided;
-    #: MUST_FORGET: whether samples must be forgotten before the next one is learned; N_CLIPPED,
-    #: N_CLIPPED_AHEAD: variances that were clipped at 0, in decisions and by `look_ahead`
+    #: `jumps`; MAY_OPEN_FROM, CLOSED_FROM, CLOSED_UNTIL: rows that may begin an opening of the
+    #: gate (`rows_for_another`); IS_UNDECIDED: whether an opening of before is not decided;
+    #: HAS_OPENED: whether another one has taken its place; MUST_FORGET: whether samples must be
+    #: forgotten before the next one is learned; N_CLIPPED, N_CLIPPED_AHEAD: variances that were
+    #: clipped at 0, in decisions and by `look_ahead`
     numbers: np.ndarray
     rows: Rows  # as they were measured
     mended: MendedBlock
@@ -369,7 +369,7 @@ def _look_ahead(  # type: ignore[no-untyped-def]
     high = mended.learned[1]
     row = numbers[ROW]
     output = output_of(lags, block.rows.regressors[row - 1], block.rows.targets[row - 1])
-    begin_opening(opening, mended.cells, mended.errors, n_others + 1, row, output, low, high)
+    begin_opening(lags, opening, mended.cells, mended.errors, n_others + 1, row, output, low, high)
     if n_others == 0:
         mean = block.explained.next_mean
         latent = block.explained.next_latent
@@ -377,8 +377,12 @@ def _look_ahead(  # type: ignore[no-untyped-def]
         right = wrong + 1
         take_predictions(opening, mean[right], latent[right], mean[wrong], latent[wrong])
     numbers[N_CLIPPED_AHEAD] = look_ahead(rules, state, features, lags, block.rows, opening)
-    if opening.numbers[IS_OVER] == 1:
-        numbers[ROW_AFTER_OPENING] = opening.numbers[NEXT_ROW] - 1
+    numbers[HAS_OPENED] = 1
+    numbers[IS_UNDECIDED] = 0
+    first, closed_from, closed_until = rows_for_another(opening, block.rows.targets.size)
+    numbers[MAY_OPEN_FROM] = first
+    numbers[CLOSED_FROM] = closed_from
+    numbers[CLOSED_UNTIL] = closed_until
 
 
 @inlined
@@ -414,7 +418,9 @@ def _decide(rules, state, features, lags, block, opening):  # type: ignore[no-un
         mended = block.mended
         _mend_next_rows(lags, block.rows, mended, block.causes, row, n_others, best, n_causes)
     plant_jumped = was_outlier and best > n_causes
-    if plant_jumped and numbers[IS_UNDECIDED] == 0 and numbers[ROW_AFTER_OPENING] <= row:
+    may_open = numbers[MAY_OPEN_FROM] <= row
+    may_open = may_open and not numbers[CLOSED_FROM] <= row < numbers[CLOSED_UNTIL]
+    if plant_jumped and may_open:
         _look_ahead(rules, state, features, lags, block, opening, n_others)
         if opening.numbers[IS_OVER] == 0:
             return PLANT_MAY_HAVE_JUMPED

@@ -78,13 +78,17 @@ class MendedBlock(NamedTuple):
     N_RETURNED,
     N_OUT_OF_RANGE,
     LAST_FAR_SAMPLE,
+    CONFIRMED_ROW,
+    RETURNED_ROW,
     IS_PREDICTED,
+    IS_CONFIRMED,
+    HAS_SEEMED_TO_RETURN,
     IS_OVER,
     HAS_RETURNED,
-) = range(11)
+) = range(15)
 
 
-N_OPENING_NUMBERS = 11
+N_OPENING_NUMBERS = 15
 
 
 # `LAST_FAR_SAMPLE` while there is none
@@ -99,9 +103,13 @@ class OpeningState(NamedTuple):
     #: values in a row that were replaced; N_ERRORS_REPLACED: number of `cells`; N_RETURNED: number
     #: of `returned_regressors`; N_OUT_OF_RANGE: replacements cut to the range learned;
     #: LAST_FAR_SAMPLE: the last sample far outside of the range learned (`FAR_RANGES`), counted as
-    #: N_SAMPLES; IS_PREDICTED: whether the next row is predicted already; IS_OVER, HAS_RETURNED:
-    #: the decision
+    #: N_SAMPLES; CONFIRMED_ROW: row of the block that confirmed the measurements; RETURNED_ROW: row
+    #: at which the plant seemed to return; IS_PREDICTED: whether the next row is predicted already;
+    #: IS_CONFIRMED: whether the samples confirm the measurements, so that only a jump back can
+    #: still refute them; HAS_SEEMED_TO_RETURN: whether the plant then seemed to return, but has
+    #: not; IS_OVER, HAS_RETURNED: the decision
     numbers: np.ndarray
+    jump: np.ndarray  # (1,) error of the measurement at which the gate opened
     cells: np.ndarray  # (c, 2) signal and row of each replaced measurement
     errors: np.ndarray  # (c,) measured value minus its replacement
     learned: np.ndarray  # (2,) range of the outputs that the model has learned
@@ -142,6 +150,13 @@ N_CONFIRMING_SAMPLES = 2
 # the noise. With 4 times, the predictions of an offset far outside of the range learned were taken
 # for confirmed, and the burst was learned.
 MAX_CONFIRMING_STDS = 2.0
+
+
+# Samples that confirm the measurements do not tell an offset of the sensor from a jump of a plant
+# that goes on as the model knows it. A jump back within `MAX_BURST_SAMPLES` may: the plant of
+# before may have returned where the output changes by at least this fraction of the jump, in the
+# other direction [-]. It is less than 1, because the output of the plant changes, too.
+MIN_JUMP_BACK = 0.25
 
 
 # A prediction that takes the place of a rejected measurement goes beyond the range of the outputs
@@ -455,21 +470,33 @@ def _note_if_far(opening, output):  # type: ignore[no-untyped-def]
         opening.numbers[LAST_FAR_SAMPLE] = opening.numbers[N_SAMPLES]
 
 
+@internal
+def _drop_old_errors(opening, oldest):  # type: ignore[no-untyped-def]
+    """Keep only the errors of measurements from the row `oldest` on."""
+    kept = 0
+    for i in range(opening.numbers[N_ERRORS_REPLACED]):
+        if opening.cells[i, 1] >= oldest:
+            opening.cells[kept, 0] = opening.cells[i, 0]
+            opening.cells[kept, 1] = opening.cells[i, 1]
+            opening.errors[kept] = opening.errors[i]
+            kept += 1
+    opening.numbers[N_ERRORS_REPLACED] = kept
+
+
 @shared
 def begin_opening(  # type: ignore[no-untyped-def]
-    opening, cells, errors, n, row, output, low, high
+    lags, opening, cells, errors, n, row, output, low, high
 ):
     """Begin an opening at a row with n errors of replaced measurements: cells (c, 2), errors (c,).
 
-    `output` is the measured output of the sample before; `low` and `high` are the range of the
-    outputs that the model has learned.
+    The last error is that of the measurement at which the gate opens. Errors that the row does not
+    have among its lags do not count. `output` is the measured output of the sample before; `low`
+    and `high` are the range of the outputs that the model has learned.
     """
     numbers = opening.numbers
     for i in range(N_OPENING_NUMBERS):
         numbers[i] = 0
     numbers[NEXT_ROW] = row
-    numbers[N_REPLACED] = n
-    numbers[N_ERRORS_REPLACED] = n
     numbers[LAST_FAR_SAMPLE] = NO_FAR_SAMPLE
     opening.learned[0] = low
     opening.learned[1] = high
@@ -477,6 +504,10 @@ def begin_opening(  # type: ignore[no-untyped-def]
         opening.cells[i, 0] = cells[i, 0]
         opening.cells[i, 1] = cells[i, 1]
         opening.errors[i] = errors[i]
+    opening.jump[0] = errors[n - 1]
+    numbers[N_ERRORS_REPLACED] = n
+    _drop_old_errors(opening, row - lags.max_lag)
+    numbers[N_REPLACED] = numbers[N_ERRORS_REPLACED]
     _note_if_far(opening, output)
 
 
@@ -493,26 +524,16 @@ def take_predictions(  # type: ignore[no-untyped-def]
 
 
 @internal
-def _drop_old_errors(opening, oldest):  # type: ignore[no-untyped-def]
-    """Keep only the errors of measurements from the row `oldest` on."""
-    kept = 0
-    for i in range(opening.numbers[N_ERRORS_REPLACED]):
-        if opening.cells[i, 1] >= oldest:
-            opening.cells[kept, 0] = opening.cells[i, 0]
-            opening.cells[kept, 1] = opening.cells[i, 1]
-            opening.errors[kept] = opening.errors[i]
-            kept += 1
-    opening.numbers[N_ERRORS_REPLACED] = kept
-
-
-@internal
 def _remember_returned(opening):  # type: ignore[no-untyped-def]
     """Keep the next row, with replaced lags, as one since the plant seemed to return."""
-    n = opening.numbers[N_RETURNED]
+    numbers = opening.numbers
+    n = numbers[N_RETURNED]
+    if n == 0:
+        numbers[RETURNED_ROW] = numbers[NEXT_ROW]
     for d in range(opening.regressors.shape[1]):
         opening.returned_regressors[n, d] = opening.regressors[1, d]
     opening.returned_targets[n] = opening.target[0]
-    opening.numbers[N_RETURNED] = n + 1
+    numbers[N_RETURNED] = n + 1
 
 
 @internal
@@ -565,13 +586,17 @@ def _may_be_burst(lags, opening):  # type: ignore[no-untyped-def]
 def _decide_by_confirmed(lags, opening):  # type: ignore[no-untyped-def]
     """Decide about the opening by the last samples, which the measured lags have predicted.
 
-    They confirm their lags. Measurements far away need samples that have them among their lags.
-    Where enough samples are predicted without them instead, they were wrong.
+    They confirm their lags: then only a jump back can show that the measurements were wrong.
+    Measurements far away need samples that have them among their lags. Where enough samples are
+    predicted without them instead, they were wrong.
     """
     numbers = opening.numbers
     n_confirmed = numbers[N_CONFIRMED]
+    if numbers[IS_CONFIRMED]:
+        return
     if numbers[LAST_FAR_SAMPLE] == NO_FAR_SAMPLE:
-        numbers[IS_OVER] = n_confirmed == N_CONFIRMING_SAMPLES
+        numbers[IS_CONFIRMED] = n_confirmed == N_CONFIRMING_SAMPLES
+        numbers[CONFIRMED_ROW] = numbers[NEXT_ROW]
         return
     largest_lag = _largest_lag(lags)
     n_since_lags = max(numbers[N_SAMPLES] - numbers[LAST_FAR_SAMPLE] - largest_lag, 0)
@@ -581,6 +606,56 @@ def _decide_by_confirmed(lags, opening):  # type: ignore[no-untyped-def]
     elif n_without == N_CONFIRMING_SAMPLES:
         numbers[HAS_RETURNED] = 1
         numbers[N_ERRORS_REPLACED] = 0  # the measured lags are right
+
+
+def jumps_back(lags, x, y, jump):  # type: ignore[no-untyped-def]
+    """Return whether the output of a row x (p,) with target y changes against a jump.
+
+    It changes by at least `MIN_JUMP_BACK` of it. Without the output before the row, it may.
+    """
+    if not lags.is_change and lags.previous < 0:
+        return True
+    change = y if lags.is_change else y - x[lags.previous]
+    return bool(-change * jump >= MIN_JUMP_BACK * jump * jump)
+
+
+_jumps_back = internal(jumps_back)
+
+
+@internal
+def _may_jump_back(lags, rows, opening):  # type: ignore[no-untyped-def]
+    """Return whether a row that comes may show that confirmed measurements were wrong.
+
+    If none of those that could does, the opening is over. It is not if some of them are not known.
+    """
+    numbers = opening.numbers
+    begin = numbers[NEXT_ROW]
+    end = begin + MAX_BURST_SAMPLES - numbers[N_SAMPLES]
+    for row in range(begin, min(end, rows.targets.size)):
+        if not rows.continues[row]:
+            break
+        if _jumps_back(lags, rows.regressors[row], rows.targets[row], opening.jump[0]):
+            return True
+        if row == rows.targets.size - 1 and row < end - 1:
+            return False
+    numbers[IS_OVER] = 1
+    return False
+
+
+@shared
+def compares_next(lags, rows, opening):  # type: ignore[no-untyped-def]
+    """Return whether the next row of a block is to be compared with the predictions.
+
+    It is not where the opening is decided, at the end of the block, and where no known row can
+    refute measurements that are confirmed.
+    """
+    numbers = opening.numbers
+    is_decided = numbers[IS_OVER] or numbers[HAS_RETURNED]
+    if is_decided or numbers[NEXT_ROW] >= rows.targets.size:
+        return False
+    if not numbers[IS_CONFIRMED] or numbers[N_RETURNED] > 0:
+        return True
+    return _may_jump_back(lags, rows, opening)
 
 
 @shared
@@ -635,7 +710,9 @@ def finish_comparison(  # type: ignore[no-untyped-def]
     is_confirmed = measured <= 1.0 and is_informed
     if not rows.continues[row]:
         # no lag is left from before: the model of before is right, or it is not
-        numbers[HAS_RETURNED if is_confirmed else IS_OVER] = 1
+        has_returned = is_confirmed and not numbers[IS_CONFIRMED]
+        numbers[HAS_RETURNED if has_returned else IS_OVER] = 1
+        numbers[HAS_SEEMED_TO_RETURN] = numbers[N_RETURNED] > 0
         numbers[N_RETURNED] = 0
         return
     n_added_up = numbers[N_REPLACED] if numbers[N_ERRORS_REPLACED] > 0 else 1
@@ -648,13 +725,20 @@ def finish_comparison(  # type: ignore[no-untyped-def]
         _remember_returned(opening)
         _drop_old_errors(opening, oldest)
         return
+    if numbers[IS_CONFIRMED] and numbers[N_RETURNED] > 0:
+        numbers[HAS_SEEMED_TO_RETURN] = 1
+        numbers[IS_OVER] = 1
     numbers[N_RETURNED] = 0
     numbers[N_CONFIRMED] = numbers[N_CONFIRMED] + 1 if is_confirmed else 0
     _decide_by_confirmed(lags, opening)
     if numbers[IS_OVER] or numbers[HAS_RETURNED]:
         return
     is_much_better = replaced <= RETURN_ERROR_FRACTION * measured_in_same_gates
-    if not is_confirmed and replaced <= return_gates < measured_in_same_gates and is_much_better:
+    may_return = not numbers[IS_CONFIRMED] or _jumps_back(
+        lags, rows.regressors[row], rows.targets[row], opening.jump[0]
+    )
+    may_return = may_return and not is_confirmed
+    if may_return and replaced <= return_gates < measured_in_same_gates and is_much_better:
         _remember_returned(opening)
     elif replaced > 1.0:
         if not is_confirmed:
@@ -675,6 +759,32 @@ def set_predictions(opening, n, prior_mean):  # type: ignore[no-untyped-def]
         opening.variance[1] = opening.variance[0]
 
 
+@shared
+def row_of_decision(opening):  # type: ignore[no-untyped-def]
+    """Return the row of the block that has decided about an opening."""
+    numbers = opening.numbers
+    if numbers[IS_OVER] and numbers[IS_CONFIRMED] and not numbers[HAS_SEEMED_TO_RETURN]:
+        return numbers[CONFIRMED_ROW]
+    return numbers[NEXT_ROW] - 1
+
+
+@shared
+def rows_for_another(opening, end):  # type: ignore[no-untyped-def]
+    """Return from which row on another opening may begin, and from and until which it may not.
+
+    It may after the row that confirms the measurements, but not while the plant seems to return.
+    `end` is a row after all others.
+    """
+    numbers = opening.numbers
+    if not numbers[IS_CONFIRMED]:
+        return numbers[NEXT_ROW] - 1 if numbers[IS_OVER] else end, end, end
+    if numbers[N_RETURNED] > 0:
+        return numbers[CONFIRMED_ROW], numbers[RETURNED_ROW], end
+    if numbers[HAS_SEEMED_TO_RETURN]:
+        return numbers[CONFIRMED_ROW], numbers[RETURNED_ROW], numbers[NEXT_ROW] - 1
+    return numbers[CONFIRMED_ROW], end, end
+
+
 @internal
 def look_ahead(rules, state, features, lags, rows, opening):  # type: ignore[no-untyped-def]
     """Compare the rows of a block that come next, until one of them decides about an opening.
@@ -684,7 +794,7 @@ def look_ahead(rules, state, features, lags, rows, opening):  # type: ignore[no-
     """
     numbers = opening.numbers
     n_clipped = 0
-    while numbers[NEXT_ROW] < rows.targets.size and not (numbers[IS_OVER] or numbers[HAS_RETURNED]):
+    while compares_next(lags, rows, opening):
         n = begin_comparison(lags, rows, opening)
         if n > 0:
             to_points(features, opening.regressors, n, opening.points)

@@ -153,6 +153,117 @@ def test_blocks_and_single_samples_forget_the_same_burst():
     assert np.array_equal(predicted[0], predicted[2])
 
 
+# --- offsets that the measured lags confirm -------------------------------------------------------
+
+N_SLOW_SAMPLES = 900
+OFFSET_BEGIN = 600
+
+
+def simulate_oscillator(seed=1, disturbances=()):
+    """Return u and y of a forced Van der Pol oscillator; its output jumps at the disturbances.
+
+    Each of these is a pair (sample, jump). The output changes little from one sample to the next.
+    """
+    rng = np.random.default_rng(seed)
+    u = np.repeat(rng.uniform(-1.0, 1.0, N_SLOW_SAMPLES // 10), 10)
+    position, speed = 1.0, 0.0
+    y = np.zeros(N_SLOW_SAMPLES)
+    jumps = dict(disturbances)
+    for k in range(N_SLOW_SAMPLES):
+        position += jumps.get(k, 0.0)
+        y[k] = position
+        for _ in range(10):
+            acceleration = (1.0 - position**2) * speed - position + u[k]
+            position += 0.01 * speed
+            speed += 0.01 * acceleration
+    return u, y + 0.004 * rng.normal(size=N_SLOW_SAMPLES)
+
+
+def identify_oscillator(u, y, n_together=N_SLOW_SAMPLES, **options):
+    """Return the identification of a stream of the oscillator, and its errors by sample."""
+    rows = NARX.regressors({"y": y, "u": u})
+    identification = Identification(NARX, replace(SETTINGS, **options))
+    errors = np.full(len(y), np.nan)
+    for begin in range(0, len(rows.target), n_together):
+        block = slice(begin, begin + n_together)
+        record = identification.observe_many(rows.regressor[block], rows.target[block])
+        errors[rows.sample[block]] = rows.target[block] - record["mean"]
+    return identification, errors
+
+
+@pytest.fixture(scope="module")
+def clean_oscillator():
+    return identify_oscillator(*simulate_oscillator())
+
+
+@pytest.mark.parametrize("n_together", [N_SLOW_SAMPLES, 1], ids=["block", "one by one"])
+@pytest.mark.parametrize("length", [3, 10])
+@pytest.mark.parametrize("offset", [1.5, -4.5])
+def test_an_offset_is_forgotten_that_looks_like_two_jumps_of_the_plant(
+    clean_oscillator, offset, length, n_together
+):
+    """The samples with the offset follow from each other as the model knows it."""
+    u, y = simulate_oscillator()
+    y[OFFSET_BEGIN : OFFSET_BEGIN + length] += offset
+    identification, errors = identify_oscillator(u, y, n_together)
+    assert identification.n_undone == length - 1
+    after = slice(OFFSET_BEGIN + length + 50, None)
+    assert rms(errors[after]) < 1.1 * rms(clean_oscillator[1][after])
+
+
+def test_an_offset_is_forgotten_by_a_model_with_a_linear_mean():
+    u, y = simulate_oscillator()
+    y[OFFSET_BEGIN : OFFSET_BEGIN + 4] += 1.5
+    found = [identify_oscillator(u, y, n, mean=LinearMean())[0] for n in (N_SLOW_SAMPLES, 1)]
+    assert [identification.n_undone for identification in found] == [3, 3]
+
+
+@pytest.mark.parametrize("later", [[], [(OFFSET_BEGIN + 6, 1.0)], [(OFFSET_BEGIN + 25, -2.0)]])
+def test_jumps_of_the_plant_that_do_not_cancel_are_learned(later):
+    u, y = simulate_oscillator(disturbances=[(OFFSET_BEGIN, 2.0), *later])
+    identification, _ = identify_oscillator(u, y)
+    assert identification.n_undone == 0
+
+
+def test_an_offset_soon_after_a_jump_of_the_plant_is_forgotten():
+    u, y = simulate_oscillator(disturbances=[(OFFSET_BEGIN, -1.0)])
+    y[OFFSET_BEGIN + 5 : OFFSET_BEGIN + 9] += 2.0
+    found = [identify_oscillator(u, y, n)[0] for n in (N_SLOW_SAMPLES, 7, 1)]
+    assert [identification.n_undone for identification in found] == [3, 3, 3]
+
+
+def test_a_jump_back_is_not_awaited_across_samples_without_a_row():
+    u, y = simulate_oscillator()
+    y[OFFSET_BEGIN : OFFSET_BEGIN + 8] += 1.5
+    rows = NARX.regressors({"y": y, "u": u})
+    hole = int(np.searchsorted(rows.sample, OFFSET_BEGIN + 4))
+    identification = Identification(NARX, SETTINGS)
+    identification.observe_many(rows.regressor[:hole], rows.target[:hole])
+    identification.skip(2)
+    identification.observe_many(rows.regressor[hole + 2 :], rows.target[hole + 2 :])
+    assert identification.n_undone == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_offsets_and_bursts_of_any_length_are_the_same_in_blocks_of_any_size(seed):
+    """They follow each other so closely that one begins while another is being decided."""
+    u, y = simulate_oscillator(seed)
+    rng = np.random.default_rng(100 + seed)
+    begin = 200
+    while begin < N_SLOW_SAMPLES - 20:
+        length = int(rng.integers(1, 12))
+        size = rng.choice([-1.0, 1.0]) * rng.choice([0.2, 1.5, 5.0, 50.0])
+        burst = slice(begin, begin + length)
+        y[burst] += size * (1.0 if rng.uniform() < 0.7 else rng.normal(size=y[burst].size))
+        begin += length + int(rng.choice([3, 5, 8, 12, 30]))
+    found = [identify_oscillator(u, y, n) for n in (N_SLOW_SAMPLES, 40, 7, 1)]
+    n_undone = [identification.n_undone for identification, _ in found]
+    assert n_undone[0] > 20
+    assert n_undone == n_undone[:1] * 4
+    for _, errors in found[1:]:
+        np.testing.assert_array_equal(errors, found[0][1])
+
+
 def simulate_linear(u, disturbance=0.0):
     """Return y[k] = 0.8 y[k-1] + u[k-1] + e[k], with a disturbance at `BEGIN`."""
     noise = 0.01 * np.random.default_rng(3).normal(size=len(u))
