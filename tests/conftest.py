@@ -26,8 +26,17 @@ gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items):
-    """Let the longest tests begin first."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Let the longest tests begin first, then the examples of docstrings.
+
+    A single example may take longer than a file of a hundred tests: no process ends with it.
+    """
+
+    def place(item):
+        if item.get_closest_marker("long") is not None:
+            return 0
+        return 1 if isinstance(item, pytest.DoctestItem) else 2
+
+    items.sort(key=place)
 
 
 def share_compiled_functions(folder):
@@ -115,14 +124,17 @@ FILES_OF_INDEPENDENT_TESTS = {
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """Return the scheduler of slow tests; by default xdist makes its own.
+    """Return a scheduler with which tests begin in their order.
 
     Each file runs in one worker, which makes the fixtures of the file once. Functions of files of
-    independent tests, and classes in these, run in any worker. Tests begin in their order.
+    independent slow tests, and classes in these, run in any worker.
     """
+    from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
+
+    # by default the files with the most tests come first, whatever they take
+    config.option.loadscopereorder = False
     if config.getoption("markexpr") == "not slow":
-        return None
-    from xdist.scheduler import LoadScopeScheduling
+        return LoadFileScheduling(config, log)
 
     class SchedulerOfSlowTests(LoadScopeScheduling):
         def _split_scope(self, nodeid):
@@ -132,7 +144,6 @@ def pytest_xdist_make_scheduler(config, log):
             in_class, separator, _ = name.partition("[")[0].rpartition("::")
             return f"{file}::{in_class}" if separator else nodeid
 
-    config.option.loadscopereorder = False
     return SchedulerOfSlowTests(config, log)
 
 
