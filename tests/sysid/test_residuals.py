@@ -511,20 +511,33 @@ def test_white_noise_alarms_in_5_percent():
     assert_alarms_in_5_percent("gaussian", "coloured", (200,), 25)
 
 
+LENGTHS = {
+    "10 lags": ((200,), 10),
+    "25 lags": ((200,), 25),
+    "long record": ((1000,), 25),
+    "six records": ((52, 52, 52, 52, 52, 52), 25),
+}
+
+
+def every_pair():
+    """Return combinations in which any two of distribution, input and lengths occur together."""
+    inputs = list(INPUT_SIGNALS)
+    combinations = []
+    for number, distribution in enumerate(DISTRIBUTIONS):
+        for shift, lengths in enumerate(LENGTHS):
+            combinations.append((distribution, inputs[(number + shift) % len(inputs)], lengths))
+    return combinations
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("input_signal", INPUT_SIGNALS)
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-@pytest.mark.parametrize(
-    ("lengths", "n_lags"),
-    [
-        pytest.param((200,), 10, id="10 lags"),
-        pytest.param((200,), 25, id="25 lags"),
-        pytest.param((1000,), 25, id="long record"),
-        pytest.param((52, 52, 52, 52, 52, 52), 25, id="six records"),
-    ],
-)
-def test_white_noise_of_any_distribution_alarms_in_5_percent(
-    distribution, input_signal, lengths, n_lags
-):
+@pytest.mark.parametrize(("distribution", "input_signal", "lengths"), every_pair())
+def test_white_noise_of_any_distribution_alarms_in_5_percent(distribution, input_signal, lengths):
     """Tails and colours cost at most one more per cent."""
-    assert_alarms_in_5_percent(distribution, input_signal, lengths, n_lags, margin=0.01)
+    assert_alarms_in_5_percent(distribution, input_signal, *LENGTHS[lengths], margin=0.01)
+
+
+def test_any_two_of_distribution_input_and_lengths_occur_together():
+    n_values = (len(DISTRIBUTIONS), len(INPUT_SIGNALS), len(LENGTHS))
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        pairs = {(combination[first], combination[second]) for combination in every_pair()}
+        assert len(pairs) == n_values[first] * n_values[second]
