@@ -292,6 +292,7 @@ def kill_workers(folder, process, n_kills):
         wait_for_jobs(folder, process, 1)
         workers: dict[int, int] = {}
         while not workers and process.poll() is None:  # all may be between two jobs
+            time.sleep(0.01)  # a tenth of a job
             workers = {
                 number: pid
                 for number, pid in running_jobs(folder).items()

@@ -32,8 +32,8 @@ from sysid.held_out import (
 )
 
 NARX = Narx({"y": 1}, {"u": 1}, "y")
-#: quick settings that leave the estimator open
-SETTINGS = Settings(budget=30)
+#: quick settings that leave the estimator open; a training on 100 samples tells these records apart
+SETTINGS = Settings(budget=30, training=replace(Settings().training, record_samples=100))
 
 
 def make_record(response, n=400, noise=0.1, seed=0):
@@ -147,7 +147,7 @@ def test_a_model_that_is_too_nonlinear_gets_less_variance(monkeypatch):
 
 
 def test_a_line_is_identified_as_a_line():
-    found = identify(LINE, inputs=["u"], outputs=["y"], budget=30)
+    found = identify(LINE, settings=SETTINGS, inputs=["u"], outputs=["y"])
     row = chosen_row(found.lag_choices["y"])
     assert row["estimator"] == "linear"
     assert isinstance(found.model.gp.kernel, Linear)
@@ -158,7 +158,7 @@ def test_a_line_is_identified_as_a_line():
 
 
 def test_a_curve_is_identified_as_a_curve():
-    found = identify(CURVE, inputs=["u"], outputs=["y"], budget=30)
+    found = identify(CURVE, settings=SETTINGS, inputs=["u"], outputs=["y"])
     row = chosen_row(found.lag_choices["y"])
     assert row["estimator"] not in ("linear", "linear_with_long_memory")
     assert isinstance(found.model.gp.kernel, SquaredExponential)

@@ -25,6 +25,8 @@ from sysid.simulation.segments import segments_of_records
 from sysid.simulation_error.linear_model import LinearModel
 
 N_SAMPLES = 1000
+#: a training on a tenth of the samples is enough for the plant of `simulate`
+QUICK = Settings(budget=20, training=replace(Settings().training, record_samples=100))
 
 
 def simulate(u, *, saturates=False, seed=0):
@@ -415,9 +417,9 @@ def test_gross_errors_are_counted_for_each_model():
     inputs = np.stack([u, w], axis=1)
     outputs = np.stack([simulate(u), simulate(w, seed=3)], axis=1)
     learned = inputs[:700], outputs[:700]
-    options = {"inputs": ["u", "w"], "outputs": ["y", "z"], "dt": 1.0, "budget": 20}
-    of_y = identify(learned, Narx({"y": 1}, {"u": 1}), **options)
-    of_z = identify(learned, Narx({"z": 1}, {"w": 1}), **options)
+    options = {"inputs": ["u", "w"], "outputs": ["y", "z"], "dt": 1.0}
+    of_y = identify(learned, Narx({"y": 1}, {"u": 1}), QUICK, **options)
+    of_z = identify(learned, Narx({"z": 1}, {"w": 1}), QUICK, **options)
     both = replace(of_y, identifications=of_y.identifications | of_z.identifications)
     wrong = outputs[700:].copy()
     wrong[[100, 200], 0] += 50.0
@@ -510,9 +512,8 @@ def test_a_choice_by_cut_errors_says_so():
     u = noise()
     y = simulate(u)
     y[[300, 640]] += [50.0, -50.0]
-    settings = Settings(budget=20)
-    choice = choose_lags(record_of(u, y), "y", ["u"], settings=settings, max_order=1)
+    choice = choose_lags(record_of(u, y), "y", ["u"], settings=QUICK, max_order=1)
     assert any("further gross errors may have remained" in note for note in choice.notes)
-    clean = choose_lags(record_of(u, simulate(u)), "y", ["u"], settings=settings, max_order=1)
+    clean = choose_lags(record_of(u, simulate(u)), "y", ["u"], settings=QUICK, max_order=1)
     assert not any("held-out errors beyond" in note for note in clean.notes)
     assert choice.narx.lags == clean.narx.lags

@@ -162,7 +162,7 @@ def test_a_rest_costs_a_model_with_a_linear_part_little(score_identified, measur
 @pytest.mark.parametrize("measurement", MEASUREMENTS)
 @pytest.mark.parametrize("score_identified", [score_stream, score_record])
 def test_a_long_rest_costs_little(score_identified, measurement, settings):
-    assert_a_rest_costs_little(score_identified, 10_000, measurement, settings)
+    assert_a_rest_costs_little(score_identified, 3000, measurement, settings)
 
 
 # --- when the model is trained --------------------------------------------------------------------
