@@ -676,7 +676,7 @@ class Learner:
         if has_outlier:
             self._max_piece_rows = MIN_PIECE_ROWS
         gate_is_open = self.model.gp.gate_is_open
-        if has_outlier and gate_is_open and not was_open and outliers.may_open(piece.stop):
+        if has_outlier and gate_is_open and not was_open:
             self._open_gate(piece.stop - 1, float(record["mean"][piece.stop - 1]))
         outliers.take_record(piece, learned, is_held_back=is_held_back, gate_is_open=gate_is_open)
         return piece.stop
@@ -705,8 +705,7 @@ class Learner:
             self._max_piece_rows = MIN_PIECE_ROWS
         if outcome.reason == OUTLIER_OPENS_GATE:
             last = slice(row - 1, row)
-            if outliers.may_open(row):
-                self._open_gate(row - 1, float(record["mean"][row - 1]))
+            self._open_gate(row - 1, float(record["mean"][row - 1]))
             outliers.take_record(last, record[last], is_held_back=False, gate_is_open=True)
         elif outcome.reason == LEFT_AT_SUSPECT:
             report = self._reconsider(row)
@@ -739,13 +738,18 @@ class Learner:
         self.adaptation.accept_outliers(self.outliers.learned_later(piece) == LEARNED_OUTLIER)
 
     def _open_gate(self, row: int, mean: float) -> None:
-        """Watch the rows after an outlier with this predicted mean, which opened the gate."""
+        """Watch the rows after an outlier with this predicted mean, which opened the gate.
+
+        Another opening may be watched already.
+        """
         mended = self.outliers.mended
         error, is_clipped = mended.error_of(
             mended.x[row], float(mended.y[row]), mean, mended.learned
         )
-        errors = mended.errors | {(mended.target, row): error}
+        if not self.outliers.may_open(row + 1, error):
+            return
         self.outliers.end_opening()
+        errors = mended.errors | {(mended.target, row): error}
         before = self.outliers.copy_of(self.model.gp)
         before.close_gate()
         opening = self.outliers.begin_opening(

@@ -42,9 +42,10 @@ from sysid.gp.outlier_decisions import (
     replace_lags_of_rows,
     replace_target,
     replacement_error,
-    rows_for_another,
+    rows_of_opening,
     set_predictions,
     take_predictions,
+    takes_place,
 )
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Narx, Target, reach_of
@@ -85,6 +86,7 @@ ROWS_OF_OPENING = (
     outlier_decisions.NEXT_ROW,
     outlier_decisions.CONFIRMED_ROW,
     outlier_decisions.RETURNED_ROW,
+    outlier_decisions.END_ROW,
 )
 
 #: rejected measurements, each with its measured value minus its replacement
@@ -574,18 +576,23 @@ class Opening:
 
     def row_of_decision(self, n_rows: int) -> int:
         """Return the row of the block that decides; the number of rows if none of them does."""
-        if not self.is_decided:
-            return n_rows
-        return int(outlier_decisions.row_of_decision(self.state)) - self._n_waiting
+        if self.is_over:
+            return self._number(outlier_decisions.END_ROW) - self._n_waiting
+        if self.has_returned:
+            return self._number(outlier_decisions.NEXT_ROW) - 1 - self._n_waiting
+        return n_rows
 
-    def rows_for_another(self, n_rows: int) -> tuple[int, int, int]:
-        """Return the rows of the block that may begin another opening; see `rows_for_another`.
-
-        The row after the block may be one of them.
-        """
+    def rows(self, n_rows: int) -> tuple[int, int, int]:
+        """Return the rows of the opening in the block; see `rows_of_opening`."""
         n_waiting = self._n_waiting
-        first, closed_from, closed_until = rows_for_another(self.state, n_waiting + n_rows + 1)
-        return first - n_waiting, closed_from - n_waiting, closed_until - n_waiting
+        after = n_waiting + n_rows + 1  # the row after the block may begin another opening
+        confirmed, returned, end = rows_of_opening(self.state, after)
+        return confirmed - n_waiting, returned - n_waiting, end - n_waiting
+
+    @property
+    def jump(self) -> float:
+        """Error of the measurement at which the gate opened."""
+        return self.state.jump.item(0)
 
     def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row.
@@ -594,6 +601,7 @@ class Opening:
         """
         if self.is_confirmed:
             self.state.numbers[outlier_decisions.IS_OVER] = 1
+            self.state.numbers[outlier_decisions.END_ROW] = self._n_waiting
             self._read_decision()
             return
         kept = self._mended.without_old(self.errors, n)
@@ -656,7 +664,7 @@ class Opening:
             return False
         x = rows.regressors[0]
         y = rows.targets.item(0)
-        return not jumps_back(self._mended.lags, x, y, self.state.jump.item(0))
+        return not jumps_back(self._mended.lags, x, y, self.jump)
 
     def look_ahead(self) -> None:
         """Compare the measured rows that come next, until one of them decides.
@@ -898,10 +906,11 @@ class OutlierHandling:
         opening = self.opening
         numbers = block.numbers
         if opening is not None:
-            first, closed_from, closed_until = opening.rows_for_another(len(mended.y))
-            numbers[block_learning.MAY_OPEN_FROM] = first
-            numbers[block_learning.CLOSED_FROM] = closed_from
-            numbers[block_learning.CLOSED_UNTIL] = closed_until
+            confirmed, returned, ended = opening.rows(len(mended.y))
+            numbers[block_learning.CONFIRMED] = confirmed
+            numbers[block_learning.RETURNED] = returned
+            numbers[block_learning.ENDED] = ended
+            block.jump[0] = opening.jump
         numbers[block_learning.IS_UNDECIDED] = opening is not None and not opening.is_over
         if self.suspect is not None:
             numbers[block_learning.IS_HELD_BACK] = 1
@@ -949,6 +958,7 @@ class OutlierHandling:
         n_others = len(mended.newest)
         return Block(
             numbers=numbers,
+            jump=np.zeros(1),
             rows=mended.measured_rows,
             mended=block,
             jumps=self._jumps,
@@ -1097,10 +1107,12 @@ class OutlierHandling:
             self.n_mended[name] = self.n_mended.get(name, 0) + 1
         plant_jumped = suspect.was_outlier and cause is None
         opening = None
-        if plant_jumped and row is not None and self.may_open(row):
-            self.end_opening()
-            opening = self.begin_opening(model, model.gp, errors, row, known)
-            opening.look_ahead()
+        if plant_jumped and row is not None:
+            jump = errors[self.mended.target, row - 1]
+            if self.may_open(row, jump):
+                self.end_opening()
+                opening = self.begin_opening(model, model.gp, errors, row, known)
+                opening.look_ahead()
         return self._accept(suspect, model, plant_jumped, opening)
 
     def accept_jump(self, model: Model, n_clipped_ahead: int) -> Accepted:
@@ -1165,15 +1177,15 @@ class OutlierHandling:
             take_predictions(state, mean_if_right, if_right, mean_if_wrong, if_wrong)
         return Opening(mended, model, gp, state, self._compiled_features)
 
-    def may_open(self, row: int) -> bool:
-        """Return whether an opening of the gate may begin at a row of the block.
+    def may_open(self, row: int, error: float) -> bool:
+        """Return whether an opening of the gate may begin at a row of the block (`takes_place`).
 
-        It takes the place of one whose measurements are confirmed (`Opening.rows_for_another`).
+        `error` is that of the measurement before the row.
         """
-        if self.opening is None:
+        opening = self.opening
+        if opening is None:
             return True
-        first, closed_from, closed_until = self.opening.rows_for_another(len(self.mended.y))
-        return first <= row and not closed_from <= row < closed_until
+        return takes_place(row, error, *opening.rows(len(self.mended.y)), opening.jump)
 
     def copy_of(self, gp: OnlineGP) -> OnlineGP:
         """Return a copy of an online GP, in the memory of one that is not used any more."""

@@ -39,8 +39,9 @@ from sysid.gp.outlier_decisions import (
     output_of,
     replace_lags,
     replace_target,
-    rows_for_another,
+    rows_of_opening,
     take_predictions,
+    takes_place,
     to_points,
 )
 
@@ -64,9 +65,9 @@ from sysid.gp.outlier_decisions import (
     N_CAUSES,
     BEST,
     NEXT_JUMP,
-    MAY_OPEN_FROM,
-    CLOSED_FROM,
-    CLOSED_UNTIL,
+    CONFIRMED,
+    RETURNED,
+    ENDED,
     IS_UNDECIDED,
     HAS_OPENED,
     MUST_FORGET,
@@ -94,6 +95,7 @@ IS_LEARNED, IS_WITHHELD, STAYS_OUTLIER = range(-3, 0)
 
 
 _is_closer = internal(is_closer)
+_takes_place = internal(takes_place)
 
 
 class Jumps(NamedTuple):
@@ -131,12 +133,13 @@ class Block(NamedTuple):
     #: (N_BLOCK_NUMBERS,) ROW: row that comes next; END: row at which the loop ends; IS_HELD_BACK:
     #: whether the row before it is held back; WAS_OUTLIER: whether that was an outlier; N_CAUSES,
     #: BEST: number of `causes` of it, and position of its best explanation; NEXT_JUMP: position in
-    #: `jumps`; MAY_OPEN_FROM, CLOSED_FROM, CLOSED_UNTIL: rows that may begin an opening of the
-    #: gate (`rows_for_another`); IS_UNDECIDED: whether an opening of before is not decided;
-    #: HAS_OPENED: whether another one has taken its place; MUST_FORGET: whether samples must be
-    #: forgotten before the next one is learned; N_CLIPPED, N_CLIPPED_AHEAD: variances that were
-    #: clipped at 0, in decisions and by `look_ahead`
+    #: `jumps`; CONFIRMED, RETURNED, ENDED: rows of the last opening of the gate
+    #: (`rows_of_opening`); IS_UNDECIDED: whether an opening of before is not decided; HAS_OPENED:
+    #: whether another one has taken its place; MUST_FORGET: whether samples must be forgotten
+    #: before the next one is learned; N_CLIPPED, N_CLIPPED_AHEAD: variances that were clipped at 0,
+    #: in decisions and by `look_ahead`
     numbers: np.ndarray
+    jump: np.ndarray  # (1,) error of the measurement at which the gate opened last
     rows: Rows  # as they were measured
     mended: MendedBlock
     jumps: Jumps
@@ -379,10 +382,11 @@ def _look_ahead(  # type: ignore[no-untyped-def]
     numbers[N_CLIPPED_AHEAD] = look_ahead(rules, state, features, lags, block.rows, opening)
     numbers[HAS_OPENED] = 1
     numbers[IS_UNDECIDED] = 0
-    first, closed_from, closed_until = rows_for_another(opening, block.rows.targets.size)
-    numbers[MAY_OPEN_FROM] = first
-    numbers[CLOSED_FROM] = closed_from
-    numbers[CLOSED_UNTIL] = closed_until
+    confirmed, returned, end = rows_of_opening(opening, block.rows.targets.size)
+    numbers[CONFIRMED] = confirmed
+    numbers[RETURNED] = returned
+    numbers[ENDED] = end
+    block.jump[0] = opening.jump[0]
 
 
 @inlined
@@ -418,9 +422,14 @@ def _decide(rules, state, features, lags, block, opening):  # type: ignore[no-un
         mended = block.mended
         _mend_next_rows(lags, block.rows, mended, block.causes, row, n_others, best, n_causes)
     plant_jumped = was_outlier and best > n_causes
-    may_open = numbers[MAY_OPEN_FROM] <= row
-    may_open = may_open and not numbers[CLOSED_FROM] <= row < numbers[CLOSED_UNTIL]
-    if plant_jumped and may_open:
+    if plant_jumped and _takes_place(
+        row,
+        block.mended.errors[n_others],
+        numbers[CONFIRMED],
+        numbers[RETURNED],
+        numbers[ENDED],
+        block.jump[0],
+    ):
         _look_ahead(rules, state, features, lags, block, opening, n_others)
         if opening.numbers[IS_OVER] == 0:
             return PLANT_MAY_HAVE_JUMPED

@@ -80,15 +80,16 @@ class MendedBlock(NamedTuple):
     LAST_FAR_SAMPLE,
     CONFIRMED_ROW,
     RETURNED_ROW,
+    END_ROW,
     IS_PREDICTED,
     IS_CONFIRMED,
     HAS_SEEMED_TO_RETURN,
     IS_OVER,
     HAS_RETURNED,
-) = range(15)
+) = range(16)
 
 
-N_OPENING_NUMBERS = 15
+N_OPENING_NUMBERS = 16
 
 
 # `LAST_FAR_SAMPLE` while there is none
@@ -104,10 +105,10 @@ class OpeningState(NamedTuple):
     #: of `returned_regressors`; N_OUT_OF_RANGE: replacements cut to the range learned;
     #: LAST_FAR_SAMPLE: the last sample far outside of the range learned (`FAR_RANGES`), counted as
     #: N_SAMPLES; CONFIRMED_ROW: row of the block that confirmed the measurements; RETURNED_ROW: row
-    #: at which the plant seemed to return; IS_PREDICTED: whether the next row is predicted already;
-    #: IS_CONFIRMED: whether the samples confirm the measurements, so that only a jump back can
-    #: still refute them; HAS_SEEMED_TO_RETURN: whether the plant then seemed to return, but has
-    #: not; IS_OVER, HAS_RETURNED: the decision
+    #: at which the plant seemed to return; END_ROW: row at which the opening is over; IS_PREDICTED:
+    #: whether the next row is predicted already; IS_CONFIRMED: whether the samples confirm the
+    #: measurements, so that only a jump back can still refute them; HAS_SEEMED_TO_RETURN: whether
+    #: the plant then seemed to return, but has not; IS_OVER, HAS_RETURNED: the decision
     numbers: np.ndarray
     jump: np.ndarray  # (1,) error of the measurement at which the gate opened
     cells: np.ndarray  # (c, 2) signal and row of each replaced measurement
@@ -602,7 +603,7 @@ def _decide_by_confirmed(lags, opening):  # type: ignore[no-untyped-def]
     n_since_lags = max(numbers[N_SAMPLES] - numbers[LAST_FAR_SAMPLE] - largest_lag, 0)
     n_without = min(n_since_lags, n_confirmed)
     if n_confirmed - n_without >= min(N_CONFIRMING_SAMPLES, largest_lag):
-        numbers[IS_OVER] = 1
+        _end_at(opening, numbers[NEXT_ROW])
     elif n_without == N_CONFIRMING_SAMPLES:
         numbers[HAS_RETURNED] = 1
         numbers[N_ERRORS_REPLACED] = 0  # the measured lags are right
@@ -623,6 +624,13 @@ _jumps_back = internal(jumps_back)
 
 
 @internal
+def _end_at(opening, row):  # type: ignore[no-untyped-def]
+    """End an opening at a row: the measurements were right."""
+    opening.numbers[IS_OVER] = 1
+    opening.numbers[END_ROW] = row
+
+
+@internal
 def _may_jump_back(lags, rows, opening):  # type: ignore[no-untyped-def]
     """Return whether a row that comes may show that confirmed measurements were wrong.
 
@@ -630,15 +638,16 @@ def _may_jump_back(lags, rows, opening):  # type: ignore[no-untyped-def]
     """
     numbers = opening.numbers
     begin = numbers[NEXT_ROW]
-    end = begin + MAX_BURST_SAMPLES - numbers[N_SAMPLES]
-    for row in range(begin, min(end, rows.targets.size)):
+    end = begin + max(MAX_BURST_SAMPLES - numbers[N_SAMPLES], 0)
+    for row in range(begin, end):
+        if row == rows.targets.size:
+            return False
         if not rows.continues[row]:
+            end = row
             break
         if _jumps_back(lags, rows.regressors[row], rows.targets[row], opening.jump[0]):
             return True
-        if row == rows.targets.size - 1 and row < end - 1:
-            return False
-    numbers[IS_OVER] = 1
+    _end_at(opening, end)
     return False
 
 
@@ -670,7 +679,7 @@ def begin_comparison(lags, rows, opening):  # type: ignore[no-untyped-def]
     row = numbers[NEXT_ROW]
     numbers[N_SAMPLES] += 1
     if not _may_be_burst(lags, opening):
-        numbers[IS_OVER] = 1
+        _end_at(opening, row)
         return -1
     if not rows.continues[row]:
         numbers[N_ERRORS_REPLACED] = 0
@@ -710,8 +719,10 @@ def finish_comparison(  # type: ignore[no-untyped-def]
     is_confirmed = measured <= 1.0 and is_informed
     if not rows.continues[row]:
         # no lag is left from before: the model of before is right, or it is not
-        has_returned = is_confirmed and not numbers[IS_CONFIRMED]
-        numbers[HAS_RETURNED if has_returned else IS_OVER] = 1
+        if is_confirmed and not numbers[IS_CONFIRMED]:
+            numbers[HAS_RETURNED] = 1
+        else:
+            _end_at(opening, row)
         numbers[HAS_SEEMED_TO_RETURN] = numbers[N_RETURNED] > 0
         numbers[N_RETURNED] = 0
         return
@@ -727,7 +738,7 @@ def finish_comparison(  # type: ignore[no-untyped-def]
         return
     if numbers[IS_CONFIRMED] and numbers[N_RETURNED] > 0:
         numbers[HAS_SEEMED_TO_RETURN] = 1
-        numbers[IS_OVER] = 1
+        _end_at(opening, row)
     numbers[N_RETURNED] = 0
     numbers[N_CONFIRMED] = numbers[N_CONFIRMED] + 1 if is_confirmed else 0
     _decide_by_confirmed(lags, opening)
@@ -760,29 +771,31 @@ def set_predictions(opening, n, prior_mean):  # type: ignore[no-untyped-def]
 
 
 @shared
-def row_of_decision(opening):  # type: ignore[no-untyped-def]
-    """Return the row of the block that has decided about an opening."""
-    numbers = opening.numbers
-    if numbers[IS_OVER] and numbers[IS_CONFIRMED] and not numbers[HAS_SEEMED_TO_RETURN]:
-        return numbers[CONFIRMED_ROW]
-    return numbers[NEXT_ROW] - 1
+def rows_of_opening(opening, after):  # type: ignore[no-untyped-def]
+    """Return rows of an opening that tell where another one may take its place (`takes_place`).
 
-
-@shared
-def rows_for_another(opening, end):  # type: ignore[no-untyped-def]
-    """Return from which row on another opening may begin, and from and until which it may not.
-
-    It may after the row that confirms the measurements, but not while the plant seems to return.
-    `end` is a row after all others.
+    They are the row that confirms the measurements, the one at which the plant seems to return, and
+    the one at which the opening is over. `after` is a row after all others, and stands for the last
+    one where it is not known. A row that there is not is the last one.
     """
     numbers = opening.numbers
-    if not numbers[IS_CONFIRMED]:
-        return numbers[NEXT_ROW] - 1 if numbers[IS_OVER] else end, end, end
-    if numbers[N_RETURNED] > 0:
-        return numbers[CONFIRMED_ROW], numbers[RETURNED_ROW], end
-    if numbers[HAS_SEEMED_TO_RETURN]:
-        return numbers[CONFIRMED_ROW], numbers[RETURNED_ROW], numbers[NEXT_ROW] - 1
-    return numbers[CONFIRMED_ROW], end, end
+    end = numbers[END_ROW] if numbers[IS_OVER] else after
+    confirmed = numbers[CONFIRMED_ROW] if numbers[IS_CONFIRMED] else end
+    seems_to_return = numbers[N_RETURNED] > 0 or numbers[HAS_SEEMED_TO_RETURN]
+    returned = numbers[RETURNED_ROW] if seems_to_return else end
+    return confirmed, returned, end
+
+
+def takes_place(row, error, confirmed, returned, end, jump):  # type: ignore[no-untyped-def]
+    """Return whether another opening may begin at a row, with this error of the measurement.
+
+    The other arguments are the `rows_of_opening` and the jump of the present one. It must be over,
+    or its measurements confirmed. Then a much smaller error does not take its place: the larger
+    one does more harm if it is wrong.
+    """
+    if row >= end:
+        return True
+    return confirmed <= row < returned and abs(error) >= MIN_JUMP_BACK * abs(jump)
 
 
 @internal
