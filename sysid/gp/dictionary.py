@@ -378,14 +378,14 @@ def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyp
     _covariance(kernel, arguments)
 
 
-@njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
+@cached_njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
 def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
     """Set ``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
     for i in range(rows.shape[0]):
         covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
 
 
-@njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
+@cached_njit(nogil=True, **PYTHON_ENTRY_OPTIONS)
 def prior_variances(kernel, parameters, points, out):  # type: ignore[no-untyped-def]
     """Set ``out[t] = k(points[t], points[t])``."""
     p = points.shape[1]
