@@ -134,8 +134,8 @@ class Block(NamedTuple):
     #: whether the row before it is held back; WAS_OUTLIER: whether that was an outlier; N_CAUSES,
     #: BEST: number of `causes` of it, and position of its best explanation; NEXT_JUMP: position in
     #: `jumps`; CONFIRMED, RETURNED, ENDED: rows of the last opening of the gate
-    #: (`rows_of_opening`); IS_UNDECIDED: whether an opening of before is not decided; HAS_OPENED:
-    #: whether another one has taken its place; MUST_FORGET: whether samples must be forgotten
+    #: (`rows_of_opening`); IS_UNDECIDED: whether an opening from before the call is not decided;
+    #: HAS_OPENED: whether another one has begun; MUST_FORGET: whether samples must be forgotten
     #: before the next one is learned; N_CLIPPED, N_CLIPPED_AHEAD: variances that were clipped at 0,
     #: in decisions and by `look_ahead`
     numbers: np.ndarray

@@ -610,9 +610,10 @@ def _decide_by_confirmed(lags, opening):  # type: ignore[no-untyped-def]
 
 
 def jumps_back(lags, x, y, jump):  # type: ignore[no-untyped-def]
-    """Return whether the output of a row x (p,) with target y changes against a jump.
+    """Return whether the output of a row x (p,) with target y jumps back.
 
-    It changes by at least `MIN_JUMP_BACK` of it. Without the output before the row, it may.
+    It changes by at least `MIN_JUMP_BACK` of the jump, in the other direction. If the row does not
+    have the output before it, this is not known, and counts as true.
     """
     if not lags.is_change and lags.previous < 0:
         return True
@@ -632,9 +633,10 @@ def _end_at(opening, row):  # type: ignore[no-untyped-def]
 
 @internal
 def _may_jump_back(lags, rows, opening):  # type: ignore[no-untyped-def]
-    """Return whether a row that comes may show that confirmed measurements were wrong.
+    """Return whether the output jumps back at a later row, so that this row must be compared.
 
-    If none of those that could does, the opening is over. It is not if some of them are not known.
+    If it does at none of the rows that a burst may reach, the opening is over. If some of these
+    rows are not known yet, it is not decided.
     """
     numbers = opening.numbers
     begin = numbers[NEXT_ROW]
@@ -774,9 +776,9 @@ def set_predictions(opening, n, prior_mean):  # type: ignore[no-untyped-def]
 def rows_of_opening(opening, after):  # type: ignore[no-untyped-def]
     """Return rows of an opening that tell where another one may take its place (`takes_place`).
 
-    They are the row that confirms the measurements, the one at which the plant seems to return, and
-    the one at which the opening is over. `after` is a row after all others, and stands for the last
-    one where it is not known. A row that there is not is the last one.
+    The first row confirms the measurements. At the second one the plant seems to return. At the
+    third one the opening is over; `after`, a row after all others, stands for it while that is not
+    known. If no row confirms, or the plant does not seem to return, the third row stands there.
     """
     numbers = opening.numbers
     end = numbers[END_ROW] if numbers[IS_OVER] else after
@@ -789,9 +791,9 @@ def rows_of_opening(opening, after):  # type: ignore[no-untyped-def]
 def takes_place(row, error, confirmed, returned, end, jump):  # type: ignore[no-untyped-def]
     """Return whether another opening may begin at a row, with this error of the measurement.
 
-    The other arguments are the `rows_of_opening` and the jump of the present one. It must be over,
-    or its measurements confirmed. Then a much smaller error does not take its place: the larger
-    one does more harm if it is wrong.
+    The other arguments are the `rows_of_opening` of the present opening, and its jump. The present
+    one must be over, or its measurements must be confirmed. In the second case an error that is
+    much smaller than its jump begins none: a wrong measurement does more harm the larger it is.
     """
     if row >= end:
         return True
