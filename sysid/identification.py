@@ -22,6 +22,7 @@ from sysid.beside import one_blas_thread
 from sysid.data.holes import has_holes
 from sysid.errors import UserError, UserTypeError
 from sysid.exclusive import Exclusive, exclusive
+from sysid.far_values import FarValues
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.block_learning import (
     LEARNED_MENDED,
@@ -79,6 +80,7 @@ from sysid.outliers import (
     range_known_to,
     reach_of,
     recall_range,
+    regressors_of_points,
     union,
 )
 from sysid.progress_display import shows_progress
@@ -562,6 +564,8 @@ class Learner:
     adaptation : Follower or None
         The object that re-estimates the hyper-parameters; None: they stay.
     outliers : OutlierHandling
+    far_values : FarValues
+        Which rows have values of inputs or other outputs that are far away.
     n_undone : int
         Number of samples of bursts of wrong measurements that were learned and forgotten again.
     """
@@ -574,11 +578,87 @@ class Learner:
         self._max_piece_rows = MIN_PIECE_ROWS
         self._has_gate = gate is not None
         self.outliers = OutlierHandling(model, has_gate=self._has_gate, n_mended=n_mended)
+        self.far_values = FarValues(model.narx)
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
     ) -> tuple[np.ndarray, UpdateReport | None]:
-        """Learn rows in pieces.
+        """Learn rows, except those with values of other signals that are far away (`FarValues`).
+
+        Returns
+        -------
+        structured array (n,)
+            Record of the rows.
+        UpdateReport or None
+            New report of the sample before the first row, if it was held back and is learned now.
+        """
+        if not self._has_gate or self.far_values.are_near(x):
+            return self._learn_rows(x, y, follows)
+        is_next = np.ones(len(y), dtype=bool) if follows is None else np.array(follows, dtype=bool)
+        record = np.empty(len(y), dtype=RECORD_DTYPE)
+        correction: UpdateReport | None = None
+        begin = 0  # first row that is neither learned nor passed over yet
+        for row in range(len(y)):
+            far = self.far_values.take(x[row], continues=bool(is_next[row]))
+            if far is None:
+                continue
+            report = self._learn_part(slice(begin, row), x, y, is_next, record)
+            correction = correction or report
+            replaced, names = far
+            report = self._pass_over(replaced, float(y[row]), names, record[row : row + 1])
+            if report is not None and row:
+                record[row - 1] = report
+            correction = correction or (None if row else report)
+            is_next[row + 1 : row + 2] &= is_next[row]
+            begin = row + 1
+        report = self._learn_part(slice(begin, len(y)), x, y, is_next, record)
+        return record, correction or report
+
+    def _learn_part(
+        self,
+        part: slice,
+        x: np.ndarray,
+        y: np.ndarray,
+        is_next: np.ndarray,
+        record: np.ndarray,
+    ) -> UpdateReport | None:
+        """Learn a part of the rows of a block, which may be empty, and write its record.
+
+        Return the new report of the sample before the part, if it is learned now.
+        """
+        if part.start == part.stop:
+            return None
+        record[part], report = self._learn_rows(x[part], y[part], is_next[part])
+        return report
+
+    def _pass_over(
+        self, x: np.ndarray, y: float, names: list[str], record: np.ndarray
+    ) -> UpdateReport | None:
+        """Predict a row (n_features,) whose far values were replaced, but do not learn it.
+
+        Its record is written to `record` (1,). `names` are the signals whose newest value is far.
+        Return the new report of the sample before it, if that was held back and is learned now.
+        """
+        outliers = self.outliers
+        regressor, target = outliers.mended.mend_next(x, y)
+        report = self.skip(1)
+        mended = (regressor[np.newaxis], np.array([target]))
+        self.model.update_many(*mended, withhold=True, record=record)
+        self.model.gp.close_gate()
+        if record["outlier"][0]:
+            self.far_values.note_outlier()
+        outliers.count_mended(names)
+        if self.adaptation is not None:
+            self.adaptation.observe(*mended, record)
+        self._adapt(0)
+        record["mean"] += y - target
+        self._save_pending()
+        return report
+
+    def _learn_rows(
+        self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
+    ) -> tuple[np.ndarray, UpdateReport | None]:
+        """Learn rows in pieces, as `learn`.
 
         A piece ends at an outlier, and where the adaptation has to check the errors.
 
@@ -901,6 +981,7 @@ class Learner:
         pending = self.model.pending
         pending["seen"] = self.model.gp.n_seen
         self.outliers.write_pending(pending)
+        pending["others"] = self.far_values.write()
 
 
 def too_few_rows(settings: Settings, rows: xr.Dataset) -> UserError:
@@ -1493,13 +1574,15 @@ class Identification(Exclusive):
             learner.adaptation = model.follower
         mended = learner.outliers.mended
         mended.learned = range_known_to(model)
+        learner.far_values.learn(regressors_of_points(model))
         if pending:
             try:
+                learner.far_values.recall(pending.get("others", {}))
                 if pending.get("seen") == gp.n_seen:
                     learner.outliers.recall(pending)
                 else:  # the range from before the other samples is a part of the present one
                     mended.learned = union(mended.learned, recall_range(pending) or NO_VALUES)
-            except (KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"the pending samples stored with the model do not fit it: {error}; "
                     "save the model again"
@@ -1579,8 +1662,10 @@ class Identification(Exclusive):
         if self.gate is not None:
             mended = learner.outliers.mended
             mended.learn(trained.samples.regressors, trained.samples.targets)
+            learner.far_values.learn(trained.samples.regressors)
             if not len(trained.samples.targets):
                 mended.learned = range_known_to(model)  # that of the points of the start
+                learner.far_values.learn(regressors_of_points(model))
         self.training_seconds = trained.seconds
         self.hyperparameters = trained.start.hyperparameters
         self.report = trained.start.report

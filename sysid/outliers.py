@@ -7,7 +7,7 @@ measurement that turns out to be wrong is replaced among the lags of later sampl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -178,6 +178,7 @@ class MendedRows:
         self.last: list[float] = [0.0] * narx.n_features
         self.last_target = np.nan  # its measured target; nan: not known
         self.n_skipped = 0  # samples without a row since then, in the same record
+        self.begin(np.zeros((0, narx.n_features)), np.zeros(0), None)
 
     def _find_lags(self) -> Lags:
         """Return where the lags are, in the form that the compiled functions take."""
@@ -290,6 +291,15 @@ class MendedRows:
         x = np.empty(len(self.last))
         y = replace_lags(self.lags, rows, row, *self.cells_of(errors), len(errors), x)
         return x, y
+
+    def mend_next(self, x: np.ndarray, y: float) -> tuple[np.ndarray, float]:
+        """Return the row (n_features,) after the last block, and its target, mended."""
+        yes = np.array([True])
+        rows = Rows(x[np.newaxis], np.array([y]), yes, yes)
+        mended = np.empty(len(x))
+        cells, errors = self.cells_of(self.errors)
+        target = replace_lags(self.lags, rows, 0, cells, errors, len(errors), mended)
+        return mended, float(target)
 
     def cells_of(self, errors: Errors, n_free: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the signals and rows (c, 2) of errors, and the errors (c,); the last are free."""
@@ -1061,6 +1071,11 @@ class OutlierHandling:
             self.opening.end_block()
         self.mended.end()
 
+    def count_mended(self, names: Sequence[str]) -> None:
+        """Count a replaced value of each of these signals."""
+        for name in names:
+            self.n_mended[name] = self.n_mended.get(name, 0) + 1
+
     def skip(self, n: int) -> None:
         """Pass over n samples of the same record that have no row; nothing is held back then.
 
@@ -1483,6 +1498,16 @@ def range_known_to(model: Model) -> Range:
     if known[0] < known[1]:
         return known
     return UNKNOWN_RANGE if model.gp.n_points else NO_VALUES
+
+
+def regressors_of_points(model: Model) -> np.ndarray:
+    """Return the regressors (n, n_features) of the points of a model, as far as it shows them.
+
+    There are none if the coordinates of the points do not show them (a scaling with a matrix).
+    """
+    if model.scaling.matrix is not None or not model.gp.n_points:
+        return np.zeros((0, model.narx.n_features))
+    return model.scaling.inverse(model.gp.inputs)
 
 
 def recall_range(pending: dict[str, Any]) -> Range | None:

@@ -71,6 +71,7 @@ LAYERS = {
         "linear_part",
         "gross_errors",
         "dead_time",
+        "far_values",
         "outliers",
         "initial_training",
         "identification",
