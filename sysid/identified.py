@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from inspect import signature
 from math import inf, isnan
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,7 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import Fixed, MaximumAPosteriori, MaximumLikelihood
-from sysid.gross_errors import are_rows_untouched, screen_records
+from sysid.gross_errors import Screened, are_rows_untouched, screen_records
 from sysid.identification import Identification, Settings, too_few_rows
 from sysid.identified_views import Predicted, draw_output, small_chart
 from sysid.lag_choice import (
@@ -145,6 +145,8 @@ KERNELS_BY_WORD: dict[str, Kernel] = {
 PURPOSES = ("prediction", "simulation")
 #: horizons of `IdentifiedModel.validate` by their title [samples]; None: free run
 HORIZONS: dict[str, int | None] = {"1 step": 1, "free run": None}
+#: columns of `IdentifiedModel.compare`; the first two only where records have gross errors
+COMPARED = ("rmse_without_gross_errors", "fit_without_gross_errors", "rmse", "fit_percent")
 #: shorter test records take no part in the tests of the errors [samples]
 MIN_RECORD_SAMPLES_TO_TEST = 100
 #: with fewer rows no estimators are compared, because no typical distance of two rows is known
@@ -862,10 +864,11 @@ class IdentifiedModel:
         """Compute the measures of `sysid.Validation` one step ahead and in free run.
 
         The table has a row for each output and horizon. `data` is as for `identify`; None: the test
-        records. If these have gross errors (`sysid.screen_records`), two columns more state the
+        records. If these have gross errors (`sysid.screen_records`), three columns more state the
         number of those in the signals that the model of the output uses, ``n_gross_errors``, and
-        the RMSE without the samples that have one in the output or among the lags,
-        ``rmse_without_gross_errors``. Without a gate (``gate=None``) they are not looked for.
+        the RMSE and fit without the samples that have one in the output or among the lags,
+        ``rmse_without_gross_errors`` and ``fit_without_gross_errors``. Without a gate
+        (``gate=None``) they are not looked for.
         """
         records = self._records(data)
         return self._measures(self._forecasts(records), records)
@@ -885,11 +888,7 @@ class IdentifiedModel:
     ) -> pd.DataFrame:
         """Return what `validate` does, from the predictions of the records."""
         rows = {}
-        screened = None
-        has_gate = any(found.settings.gate is not None for found in self.identifications.values())
-        if has_gate and not self.recordings.is_static:
-            recordings = self.recordings
-            screened = screen_records(records, recordings.outputs, recordings.inputs)
+        screened = self._screen(records)
         for title, frame in frames.items():
             for name, model in self.models.items():
                 origin: Any = model.origin.output_mean, model.origin.output_variance
@@ -899,7 +898,7 @@ class IdentifiedModel:
                 std = (predicted[f"{name}_high"] - mean) / Z_95
                 measures = validate(predicted[name], mean, std**2, trivial=origin)
                 rows[name, title] = measures._asdict()
-                if screened is None or not screened.n_found:
+                if screened is None:
                     continue
                 numbers, times = (predicted.index.get_level_values(i).tolist() for i in range(2))
                 is_untouched = are_rows_untouched(screened, model.narx, numbers, times)
@@ -907,8 +906,21 @@ class IdentifiedModel:
                 own = {name, *(signal for signal, _ in model.narx.features)}
                 rows[name, title]["n_gross_errors"] = screened.n_values_of(own)
                 rows[name, title]["rmse_without_gross_errors"] = without.rmse
+                rows[name, title]["fit_without_gross_errors"] = without.fit_percent
         table = pd.DataFrame(rows).T.sort_index().drop(columns="window")
         return table.rename_axis(["output", "horizon"])
+
+    def _screen(self, records: Sequence[xr.Dataset]) -> Screened | None:
+        """Return the records without their gross errors; None if there are none.
+
+        Without a gate they are not looked for.
+        """
+        recordings = self.recordings
+        has_gate = any(found.settings.gate is not None for found in self.identifications.values())
+        if not has_gate or recordings.is_static:
+            return None
+        screened = screen_records(records, recordings.outputs, recordings.inputs)
+        return screened if screened.n_found else None
 
     @shows_progress("residual tests")
     @one_blas_thread
@@ -918,7 +930,8 @@ class IdentifiedModel:
         """Test what the errors one step ahead of each output still contain.
 
         Inputs are those of the records, also if a model does not use them. `notes` says what to do
-        about strong correlations.
+        about strong correlations. Samples that have a gross error in the output or among the lags
+        (`sysid.screen_records`) are left out: a single one would hide what the others contain.
 
         Parameters
         ----------
@@ -935,6 +948,7 @@ class IdentifiedModel:
         """
         records = self._records(data)
         inputs = list(self.recordings.inputs)
+        screened = self._screen(records)
         reports = {}
         for name, model in self.models.items():
             frame = self._forecast_output(name, model, records, 1, None)
@@ -951,6 +965,9 @@ class IdentifiedModel:
                 if not may_have_holes(record) and not is_known.all():
                     continue
                 times = predicted.index.to_numpy()
+                if screened is not None:
+                    numbers = [number] * len(times)
+                    is_known &= are_rows_untouched(screened, model.narx, numbers, times.tolist())
                 for part in _complete_parts(is_known, times):
                     if len(part) >= MIN_RECORD_SAMPLES_TO_TEST:
                         errors.append(error[part])
@@ -1019,6 +1036,11 @@ class IdentifiedModel:
         (`sysid.rank_lags`). One has 1 to 12 lags, equally many of every signal, again with the
         smallest held-out error. A model that has more lags than the records allow is left out.
 
+        If the records have gross errors (`sysid.screen_records`), the first columns leave out the
+        samples that have one in the output or among the lags of the model:
+        ``rmse_without_gross_errors``, ``fit_without_gross_errors``. A free run still uses inputs as
+        they were measured.
+
         Parameters
         ----------
         others
@@ -1031,10 +1053,7 @@ class IdentifiedModel:
         for title, identified in compared.items():
             table = identified.validate(list(self.recordings.test) if data is None else data)
             for (name, horizon), row in table.iterrows():
-                rows[name, title, horizon] = {
-                    "rmse": row["rmse"],
-                    "fit_percent": row["fit_percent"],
-                }
+                rows[name, title, horizon] = {key: row[key] for key in COMPARED if key in row}
         records = self._records(data)
         for name in self.models:
             with doing(f"linear models of {name}"):
@@ -1046,17 +1065,23 @@ class IdentifiedModel:
     ) -> dict[tuple[str, str, str], dict[str, float]]:
         """Return RMSE and fit of linear ARX models by output, title of the model and horizon."""
         rows = {}
+        screened = self._screen(records)
         for title, arx in self._linear_models(name, records).items():
             predictions = {
                 "1 step": _predict_one_step(arx, records),
                 "free run": _simulate_linear(arx, name, records),
             }
-            for horizon, (measured, mean) in predictions.items():
-                measures = validate(measured, mean)
-                rows[name, title, horizon] = {
-                    "rmse": measures.rmse,
-                    "fit_percent": measures.fit_percent,
-                }
+            for horizon, predicted in predictions.items():
+                measures = validate(predicted.measured, predicted.mean)
+                scores = {"rmse": measures.rmse, "fit_percent": measures.fit_percent}
+                if screened is not None:
+                    is_untouched = predicted.are_untouched(screened, arx.narx)
+                    without = validate(
+                        predicted.measured[is_untouched], predicted.mean[is_untouched]
+                    )
+                    scores["rmse_without_gross_errors"] = without.rmse
+                    scores["fit_without_gross_errors"] = without.fit_percent
+                rows[name, title, horizon] = {key: scores[key] for key in COMPARED if key in scores}
         return rows
 
     def _linear_models(self, name: str, records: Sequence[xr.Dataset]) -> dict[str, LinearArx]:
@@ -1385,36 +1410,51 @@ def _complete_parts(is_known: np.ndarray, times: np.ndarray) -> list[np.ndarray]
     return np.split(rows, np.flatnonzero(steps > 1.5 * step) + 1)
 
 
-def _predict_one_step(
-    arx: LinearArx, records: Sequence[xr.Dataset]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the measured outputs of all rows, and those predicted one step ahead."""
+class _Predicted(NamedTuple):
+    """Samples (n,) of several records that a linear model predicts."""
+
+    measured: np.ndarray
+    mean: np.ndarray
+    numbers: np.ndarray  # of their records
+    times: np.ndarray
+
+    @classmethod
+    def join(cls, parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> _Predicted:
+        """Join measured values, predictions and times of each record."""
+        measured, mean, times = zip(*parts, strict=True)
+        numbers = [np.full(len(values), number) for number, values in enumerate(measured)]
+        joined = (np.concatenate(values) for values in (measured, mean, numbers, times))
+        return cls(*joined)
+
+    def are_untouched(self, screened: Screened, narx: Narx) -> np.ndarray:
+        """Return which samples (n,) have no gross error in the output or among the lags."""
+        return are_rows_untouched(screened, narx, self.numbers.tolist(), self.times.tolist())
+
+
+def _predict_one_step(arx: LinearArx, records: Sequence[xr.Dataset]) -> _Predicted:
+    """Predict the outputs of all rows one step ahead."""
     to_value = arx.narx.predict.to_value
-    measured = []
-    predicted = []
+    parts = []
     for record in records:
         rows = arx.narx.dataset(record)
         previous = rows["previous"].values
-        measured.append(to_value(rows["target"].values, previous))
-        predicted.append(to_value(arx.one_step(rows), previous))
-    return np.concatenate(measured), np.concatenate(predicted)
+        measured = to_value(rows["target"].values, previous)
+        parts.append((measured, to_value(arx.one_step(rows), previous), rows["time"].values))
+    return _Predicted.join(parts)
 
 
-def _simulate_linear(
-    arx: LinearArx, name: str, records: Sequence[xr.Dataset]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the measured outputs after the first lags of each record, and those of a free run."""
+def _simulate_linear(arx: LinearArx, name: str, records: Sequence[xr.Dataset]) -> _Predicted:
+    """Simulate the outputs after the first lags of each record, in free run."""
     window = max(arx.narx.max_lag, 1)
-    measured = []
-    simulated = []
+    parts = []
     for record in records:
-        if not may_have_holes(record):
-            measured.append(record[name].values[window:])
-            simulated.append(arx.free_run(dict(record), n_initial=window)[window:])
-            continue
-        values = record[name].values
-        of_record = arx.free_run_of_record(record, window)
-        is_scored = np.isfinite(values) & np.isfinite(of_record)
-        measured.append(values[is_scored])
-        simulated.append(of_record[is_scored])
-    return np.concatenate(measured), np.concatenate(simulated)
+        measured = record[name].values
+        times = record["time"].values
+        if may_have_holes(record):
+            mean = arx.free_run_of_record(record, window)
+            is_scored = np.isfinite(measured) & np.isfinite(mean)
+        else:
+            mean = arx.free_run(dict(record), n_initial=window)
+            is_scored = np.arange(len(measured)) >= window
+        parts.append((measured[is_scored], mean[is_scored], times[is_scored]))
+    return _Predicted.join(parts)

@@ -30,6 +30,7 @@ from experiments.drawing.style import (
     show_from_to,
 )
 from experiments.drawing.tables import error_unit, shown_unit
+from experiments.identify.linear import errors_of_model, errors_to_compare
 from sysid.dead_time import N_WINDOW
 from sysid.held_out import N_FOLDS
 from sysid.lag_choice import ESTIMATOR_WORDS, LARGER, LINEAR, LINEAR_PART, LONG_LINEAR, MODEL
@@ -472,7 +473,7 @@ def comparison(summary: dict[str, Any]) -> Figure:
     lags = summary["lags"]
     unit = shown_unit(error_unit(summary["target_unit"]))
     linear = summary["linear"]
-    models = {"model": _errors_of_model(summary)}
+    models = {"model": errors_of_model(summary)}
     for name, model in linear.items():
         orders = f"na={model['na']}\nnb={model['nb']}\nnk={model['nk']}"
         models[f"ARX\n{name.replace('_', ' ')}\n{orders}"] = model
@@ -485,23 +486,14 @@ def comparison(summary: dict[str, Any]) -> Figure:
     n_panels = len(panels) + (1 if lags is not None else 0)
     figure, axes = screen(1, 4.0, ncols=n_panels)
     for ax, (key, title) in zip(axes[: len(panels)], panels.items(), strict=True):
-        _draw_error_bars(ax, models, key)
-        ax.set(title=title, ylabel=f"RMSE on the test [{unit}]")
+        compared = errors_to_compare(models.values(), key)
+        _draw_error_bars(ax, models, compared)
+        where = "on the test" if compared == key else "without gross errors"
+        ax.set(title=title, ylabel=f"RMSE {where} [{unit}]")
         ax.margins(y=0.1)
     if lags is not None:
         _draw_lags(axes[-1], lags["tried"], unit)
     return figure
-
-
-def _errors_of_model(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the errors of the model under the keys that linear models have."""
-    free_run = summary["free_run"]
-    free_run_rmse = None if free_run is None else free_run["rmse"]
-    return {
-        "rmse": summary["rmse"],
-        "free_run_rmse": free_run_rmse,
-        "free_run_diverges": free_run is not None and free_run_rmse is None,
-    }
 
 
 def _was_simulated(model: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Linear models of a record, of the same lags and of the best lags, and notes on better ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,9 +24,13 @@ from sysid import (
 from sysid.data.holes import may_have_holes
 from sysid.dead_time import MAX_UNDELAYED
 from sysid.errors import UserError
+from sysid.gross_errors import Screened, are_untouched
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.dynamics import MAX_EXCURSION_IN_RANGES
+
+#: errors of the models
+ERRORS = ("rmse", "free_run_rmse", "free_run_fit_percent")
 
 # a note is written if the error of the model exceeds that of a linear model by this factor
 MAX_ERROR_OVER_LINEAR = 1.01
@@ -40,7 +44,9 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     (`sysid.rank_lags`), of all measured inputs: without the signals of physics beside the model.
 
     Each entry has ``na``, ``nb``, ``nk`` (a list with a number for each input if they differ), its
-    ``rmse`` one step ahead, ``free_run_rmse`` and ``free_run_fit_percent``. The last two are None
+    ``rmse`` one step ahead, ``free_run_rmse`` and ``free_run_fit_percent``. The same names with
+    ``_without_gross_errors`` leave out samples that have a gross error in the output or among the
+    lags; they are None if there are none. The errors in free run are None
     if the simulation diverges (``free_run_diverges``), or if the model is not simulated. It is not
     simulated if `simulates` is false, if the records are too short, or if the model needs another
     output.
@@ -72,11 +78,31 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
         window = material.default_window(result.identification.narx)
     known_outputs = np.concatenate([record[narx.target].values for record in estimation])
     known_outputs = known_outputs[np.isfinite(known_outputs)]
+    screened = source.screened_validation
     entries: dict[str, Any] = {}
     for name, model in models.items():
-        errors = _errors(model, material.records, window, known_outputs)
+        errors = _errors(model, material.records, window, known_outputs, screened)
         entries[name] = _orders(model) | errors
     return entries
+
+
+def errors_of_model(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the errors of the model under the keys that linear models have."""
+    free_run = summary["free_run"]
+    free_run_rmse = None if free_run is None else free_run["rmse"]
+    without = summary["free_run_without_gross_errors"] or {}
+    return {
+        "rmse": summary["rmse"],
+        "free_run_rmse": free_run_rmse,
+        "free_run_diverges": free_run is not None and free_run_rmse is None,
+        without_gross_errors("rmse"): _known(summary["rmse_without_gross_errors"]),
+        without_gross_errors("free_run_rmse"): _known(without.get("rmse")),
+    }
+
+
+def _known(value: float | None) -> float | None:
+    """Return a finite value; None if it is not known."""
+    return value if value is not None and np.isfinite(value) else None
 
 
 def _orders(model: LinearArx) -> dict[str, Any]:
@@ -103,8 +129,11 @@ def _errors(
     records: tuple[xr.Dataset, ...],
     window: int | None,
     known_outputs: np.ndarray,
+    screened: Screened | None,
 ) -> dict[str, Any]:
     """Return the errors of a model on these records: one step ahead, and in free run.
+
+    `screened` are the same records without their gross errors.
 
     A free run starts after an initialisation window of measured samples; there is none if `window`
     is None. It diverges if an output goes farther from the known outputs than a multiple of their
@@ -114,29 +143,43 @@ def _errors(
     needs_no_other_output = list(narx.output_names) == [narx.target]
     first = None if window is None else max(window, narx.max_lag)
     errors = []
+    are_kept = []  # rows without gross errors
     measured = []
     simulated = []
-    for record in records:
+    are_kept_in_free_run = []
+    for number, record in enumerate(records):
         begin = int(record.attrs["initialisation_window"])
+        times = record["time"].values
+        is_untouched = np.ones(len(times), dtype=bool)
+        if screened is not None and screened.n_found:
+            is_untouched = are_untouched(screened.marks[number], narx)
         rows = narx.dataset(record)
-        is_after_window = rows["time"].values >= record["time"].values[begin]
+        is_after_window = rows["time"].values >= times[begin]
         errors.append((rows["target"].values - model.one_step(rows))[is_after_window])
+        are_kept.append(is_untouched[np.searchsorted(times, rows["time"].values[is_after_window])])
         if first is not None and first < record.sizes["time"] and needs_no_other_output:
             values = record[narx.target].values
             if may_have_holes(record):
                 of_record = model.free_run_of_record(record, first)
                 is_scored = np.isfinite(values) & np.isfinite(of_record)
-                measured.append(values[is_scored])
-                simulated.append(of_record[is_scored])
             else:
-                measured.append(values[first:])
-                simulated.append(model.free_run(dict(record), n_initial=first)[first:])
+                of_record = model.free_run(dict(record), n_initial=first)
+                is_scored = np.arange(len(values)) >= first
+            measured.append(values[is_scored])
+            simulated.append(of_record[is_scored])
+            are_kept_in_free_run.append(is_untouched[is_scored])
+    error = np.concatenate(errors)
+    is_kept = np.concatenate(are_kept)
     scores: dict[str, Any] = {
-        "rmse": _rms(np.concatenate(errors)),
+        "rmse": _rms(error),
         "free_run_rmse": None,
         "free_run_fit_percent": None,
         "free_run_diverges": False,
     }
+    scores |= dict.fromkeys(map(without_gross_errors, ERRORS))
+    has_gross_errors = screened is not None and bool(screened.n_found)
+    if has_gross_errors and is_kept.any():
+        scores[without_gross_errors("rmse")] = _rms(error[is_kept])
     if measured:
         y = np.concatenate(measured)
         y_hat = np.concatenate(simulated)
@@ -145,9 +188,32 @@ def _errors(
         if (distance <= max_distance).all():
             scores["free_run_rmse"] = _rms(y - y_hat)
             scores["free_run_fit_percent"] = float(fit_percent(y, y_hat))
+            is_kept = np.concatenate(are_kept_in_free_run)
+            if has_gross_errors and is_kept.any():
+                y = y[is_kept]
+                y_hat = y_hat[is_kept]
+                scores[without_gross_errors("free_run_rmse")] = _rms(y - y_hat)
+                fit = float(fit_percent(y, y_hat))
+                scores[without_gross_errors("free_run_fit_percent")] = fit
         else:
             scores["free_run_diverges"] = True
     return scores
+
+
+def without_gross_errors(key: str) -> str:
+    """Return the name of an error on the samples that no gross error touches."""
+    return f"{key}_without_gross_errors"
+
+
+def errors_to_compare(models: Iterable[dict[str, Any]], key: str) -> str:
+    """Return the name under which models are compared: that without gross errors if all have it.
+
+    A model whose error is not known does not count.
+    """
+    known = [model for model in models if model[key] is not None]
+    without = without_gross_errors(key)
+    has_all = bool(known) and all(model.get(without) is not None for model in known)
+    return without if has_all else key
 
 
 def _rms(error: np.ndarray) -> float:
@@ -172,15 +238,15 @@ def note_linear(
     notes = []
     if not is_for_simulation:
         where = "" if is_static else " one step ahead"
-        one_step = _compare_with_best(summary, "rmse", where, summary["rmse"], more_lags)
+        one_step = _compare_with_best(summary, "rmse", where, more_lags)
         notes.append(one_step)
         if is_static or narx.lags[narx.target]:
-            notes.append(_compare_with_orders(summary, is_noted_after_stream=bool(one_step)))
-    simulation_error = (summary["free_run"] or {}).get("rmse", np.nan)
+            # errors of all orders include the samples with gross errors
+            has_gross_errors = _known(summary["smse_without_gross_errors"]) is not None
+            is_noted = bool(one_step) or has_gross_errors
+            notes.append(_compare_with_orders(summary, is_noted_after_stream=is_noted))
     advice = more_lags if is_for_simulation else partial(_advise_free_run, result)
-    notes.append(
-        _compare_with_best(summary, "free_run_rmse", " in free run", simulation_error, advice)
-    )
+    notes.append(_compare_with_best(summary, "free_run_rmse", " in free run", advice))
     return [note for note in notes if note]
 
 
@@ -280,10 +346,11 @@ def _compare_with_best(
     summary: dict[str, Any],
     key: str,
     where: str,
-    error: float | None,
     advise: Callable[[], str],
 ) -> str:
     """Return a note if the best linear model has a clearly smaller error, else an empty text.
+
+    Samples with gross errors do not count.
 
     Parameters
     ----------
@@ -293,12 +360,15 @@ def _compare_with_best(
         Name of the error in the entries of the linear models.
     where
         Words for the note that name the kind of prediction.
-    error
-        Error of the model; None if the model diverges, nan if its error is not known.
     advise
         Function that returns the end of the note.
     """
     models = (summary["linear"] or {}).values()
+    own = errors_of_model(summary)
+    key = errors_to_compare([own, *models], key)
+    error = own[key]
+    if error is None and not own["free_run_diverges"]:
+        return ""  # it was not simulated
     known = [model for model in models if model[key] is not None]
     if not known:
         return ""

@@ -43,6 +43,7 @@ def run_residual_tests(result: Result) -> ResidualReport | None:
     """Return the tests of the errors one step ahead of the validation part.
 
     None without lags, when the order of the samples means nothing, and if no part is long enough.
+    Samples that a gross error touches are left out.
     Inputs that a controller may set are tested from lag 1 on, because their present value depends
     on the error.
     """
@@ -53,15 +54,20 @@ def run_residual_tests(result: Result) -> ResidualReport | None:
     if rows is None or not len(result.predicted.mean) or not narx.max_lag:
         return None
     error = rows["target"].values - result.predicted.mean
+    is_kept = np.isfinite(error) & result.is_untouched
     record = rows["record"].values
     time = rows["time"].values
     inputs = [name for name in source.inputs if name in result.signals[0]]
     errors = []
     of_inputs = []
-    begins = np.flatnonzero(~consecutive(rows))
-    for begin, end in zip(begins, [*begins[1:], len(error)], strict=True):
-        if end - begin < MIN_TESTED_PART_SAMPLES or not np.isfinite(error[begin:end]).all():
+    kept = np.flatnonzero(is_kept)
+    is_first = ~consecutive(rows)[kept]
+    is_first[1:] |= np.diff(kept) > 1
+    for kept_part in np.split(kept, np.flatnonzero(is_first[1:]) + 1):
+        if len(kept_part) < MIN_TESTED_PART_SAMPLES:
             continue
+        begin = int(kept_part[0])
+        end = int(kept_part[-1]) + 1
         signals = result.signals[int(record[begin])]
         first = int(np.searchsorted(signals["time"].values, time[begin]))
         part = slice(first, first + end - begin)

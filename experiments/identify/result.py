@@ -29,6 +29,7 @@ from sysid import (
     store,
 )
 from sysid.beside import SHARE_TIMEOUT, Beside
+from sysid.gross_errors import are_rows_untouched
 from sysid.model.result import result_dataset, with_estimates
 
 #: names of all figures that a run, of this version or an earlier one, may have drawn
@@ -72,6 +73,25 @@ class Result:
     linear: dict[str, Any] | None = None  # errors of linear models of the same record
     linear_orders: dict[str, Any] = field(default_factory=dict)  # of `compare_orders`
     summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_gross_errors(self) -> bool:
+        """Whether the records that validate the model have gross errors."""
+        screened = self.source.screened_validation
+        return screened is not None and bool(screened.n_found)
+
+    @property
+    def is_untouched(self) -> np.ndarray:
+        """Which validation rows have no gross error in the target and among the lags."""
+        screened = self.source.screened_validation
+        rows = self.validation
+        n_rows = 0 if rows is None else rows.sizes["sample"]
+        if rows is None or screened is None or not screened.n_found:
+            return np.ones(n_rows, dtype=bool)
+        numbers = rows["record"].values - len(self.source.learned())
+        times = rows["time"].values
+        narx = self.identification.narx
+        return are_rows_untouched(screened, narx, numbers.tolist(), times.tolist())
 
     @property
     def is_online(self) -> np.ndarray:

@@ -45,7 +45,13 @@ from experiments.plant.live import LiveSource, live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
 from experiments.plant.source import Source, trajectory_of
-from experiments.validate.report import Report, log_free_run, validate_on_test, writers
+from experiments.validate.report import (
+    Report,
+    free_run_without_gross_errors,
+    log_free_run,
+    validate_on_test,
+    writers,
+)
 from simulators import DivergenceError
 from sysid import (
     DeadTimeChange,
@@ -718,6 +724,7 @@ def _validate_free_run(
         settings.learner.seed,
         is_trained_for_free_run="kernel" in settings.learner.training.replaces,
         screens_records=settings.learner.gate is not None,
+        draws_figures=settings.files.figures,
     )
 
 
@@ -854,10 +861,8 @@ def _conclude(
     except BaseException:
         _write_partial_job(files, folder, source, found)
         raise
-    measures = {} if report is None else report.content["free_run"]
     linear_notes = {
-        target: _add_free_run(result, measures.get(target), notes)
-        for target, result in found.items()
+        target: _add_free_run(result, target, report, notes) for target, result in found.items()
     }
     with deferred_interrupt():
         _write_job(files, folder, found, attributes)
@@ -880,13 +885,19 @@ def _conclude(
     log.info("Joint model of %s: %s", ", ".join(found), written)
 
 
-def _add_free_run(result: Result, measures: dict[str, Any] | None, notes: list[str]) -> list[str]:
+def _add_free_run(
+    result: Result, target: str, report: Report | None, notes: list[str]
+) -> list[str]:
     """Add the measures of the joint free run and the notes on it to the summary of one output.
 
     Returns the new notes that compare the model with linear ones.
     """
     summary = result.summary
-    summary["free_run"] = measures
+    if report is not None:
+        summary["free_run"] = report.content["free_run"].get(target)
+        summary["free_run_without_gross_errors"] = free_run_without_gross_errors(
+            report.content, target
+        )
     warnings = summary["warnings"]
     linear_notes = [note for note in note_linear(summary, result) if note not in warnings]
     warnings += notes

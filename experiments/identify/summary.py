@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from experiments.identify.causes import (
 )
 from experiments.identify.closed_loop import note_closed_loop
 from experiments.identify.limit import describe_limit, score_limit
-from experiments.identify.linear import note_linear, write_lags
+from experiments.identify.linear import note_linear, without_gross_errors, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
 from experiments.identify.plans import (
     describe_control,
@@ -34,7 +34,7 @@ from experiments.identify.result import Result
 from experiments.identify.settings import RunSettings
 from experiments.plant.limit import LIMIT_NOT_WANTED, LIMIT_OF_RECORDS
 from experiments.plant.physics import SIGNAL_PREFIX
-from experiments.validate.report import log_free_run
+from experiments.validate.report import free_run_without_gross_errors, log_free_run
 from simulators import Signal
 from sysid import (
     AcceptAll,
@@ -50,7 +50,6 @@ from sysid import (
     standardised_mean_squared_error,
     validate,
 )
-from sysid.gross_errors import are_rows_untouched
 
 log = logging.getLogger(__name__)
 #: keys of the prior of the length scales of a stream
@@ -190,6 +189,9 @@ def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> d
         "repairs": repairs,
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
+        "free_run_without_gross_errors": None
+        if result.report is None
+        else free_run_without_gross_errors(result.report.content, narx.target),
         "linear": result.linear,
         **{key: result.linear_orders.get(key) for key in NO_ORDERS},
         "narx": orders_of(narx),
@@ -314,25 +316,21 @@ def _validation_scores(result: Result) -> dict[str, Any]:
 
 
 def _scores_without_gross_errors(result: Result) -> dict[str, float]:
-    """Return SMSE and RMSE on the validation rows without gross errors; nan if there are none.
+    """Return scores on the validation rows without gross errors; nan if there are none.
+
+    They are SMSE and RMSE, and the SMSE of the prediction that nothing changes.
 
     Neither the target nor any lag of these rows is a gross error of the validating records.
     """
-    screened = result.source.screened_validation
-    scores = {"smse_without_gross_errors": math.nan, "rmse_without_gross_errors": math.nan}
-    if screened is None or not screened.n_found or result.validation is None:
-        return scores
+    measures_without = ("smse", "smse_no_change", "rmse")
+    scores = dict.fromkeys(map(without_gross_errors, measures_without), math.nan)
     model = result.identification.model
-    if model is None or not len(result.predicted.mean):
-        return scores
     validation = result.validation
-    numbers = validation["record"].values - len(result.source.learned())
-    is_untouched = are_rows_untouched(
-        screened,
-        result.identification.narx,
-        numbers.tolist(),
-        validation["time"].values.tolist(),
-    )
+    if validation is None or model is None or not len(result.predicted.mean):
+        return scores
+    if not result.has_gross_errors:
+        return scores
+    is_untouched = result.is_untouched
     mean, variance = result.predicted
     target = validation["target"].values
     measures = validate(
@@ -343,6 +341,11 @@ def _scores_without_gross_errors(result: Result) -> dict[str, float]:
     )
     scores["smse_without_gross_errors"] = measures.smse
     scores["rmse_without_gross_errors"] = measures.rmse
+    previous = validation["previous"].values[is_untouched]
+    no_change = result.identification.narx.predict.of(previous, previous)
+    scores["smse_no_change_without_gross_errors"] = standardised_mean_squared_error(
+        target[is_untouched], np.broadcast_to(no_change, previous.shape)
+    )
     return scores
 
 
@@ -382,10 +385,14 @@ def _warnings(run_settings: RunSettings, summary: dict[str, Any], result: Result
     if summary["n_seen"] and identification.model is not None:
         warnings += filter(None, [identification.model.gp.unreached_memory])
     if summary["n_validation"]:
-        scores = summary
+        scores = dict(summary)
+        if math.isfinite(summary["smse_without_gross_errors"]):
+            scores["smse"] = summary["smse_without_gross_errors"]
+            scores["smse_no_change"] = summary["smse_no_change_without_gross_errors"]
         if result.has_no_feedback:
-            scores = {**summary, "smse_no_change": math.nan}
-        free_run_fit = (summary["free_run"] or {}).get("fit_percent")
+            scores["smse_no_change"] = math.nan
+        free_run = summary["free_run_without_gross_errors"] or summary["free_run"] or {}
+        free_run_fit = free_run.get("fit_percent")
         simulates_well = free_run_fit is not None and free_run_fit > MIN_FREE_RUN_FIT_PERCENT
         warnings += _quality_warnings(
             scores,
@@ -814,13 +821,17 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         comparison = f" ({', '.join(compared)})" if compared else ""
         limit = describe_limit(summary)
         with_limit = f"{smse:.3g}, {limit}" if limit else f"{smse:.3g}"
+        without = summary["smse_without_gross_errors"]
+        if without is not None:
+            with_limit += f" ({without:.3g} without gross errors)"
         lines.append(f"One-step SMSE on the {n} samples after: {with_limit}{comparison}")
         is_expected = any(result.limit is expected for expected in EXPECTED_WITHOUT_LIMIT)
         if summary["no_limit"] and not is_expected:
             lines.append(f"The limit of one-step prediction is not known: {summary['no_limit']}")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
         in_stream = "" if smse_stream is None else f", SMSE in the stream {smse_stream:.3g}"
-        lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{in_stream}")
+        rmse = describe_error(summary, "rmse", unit)
+        lines.append(f"RMSE {rmse}, {covered}{in_stream}")
     elif n:
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)} on a constant target")
     elif smse_stream is not None:
@@ -849,6 +860,8 @@ def _describe_linear_orders(summary: dict[str, Any], narx: Narx) -> str:
     if not errors:
         return "No linear model to compare with: no sample is predicted, or no target varies"
     line = f"SMSE of linear models: {', '.join(errors)}"
+    if summary["smse_linear"] is not None and summary["smse_without_gross_errors"] is not None:
+        line += "; the samples after it include gross errors"
     if not is_static and not narx.lags[narx.target]:
         line += "; they know past outputs, the model does not"
     return line
@@ -857,16 +870,27 @@ def _describe_linear_orders(summary: dict[str, Any], narx: Narx) -> str:
 def _describe_linear(name: str, model: dict[str, Any], unit: str) -> str:
     """Describe the errors of a linear model in one line."""
     orders = f"{name.replace('_', ' ')}, na={model['na']} nb={model['nb']} nk={model['nk']}"
-    line = f"Linear ARX ({orders}): RMSE {with_unit(model['rmse'], unit)}"
-    simulated = model["free_run_rmse"]
+    line = f"Linear ARX ({orders}): RMSE {describe_error(model, 'rmse', unit)}"
     fit = model["free_run_fit_percent"]
+    without = model.get(without_gross_errors("free_run_fit_percent"))
+    if without is not None:
+        fit = without
     if model["free_run_diverges"]:
         line += ", diverges in free run"
-    if simulated is not None:
-        line += f", in free run {with_unit(simulated, unit)}"
+    if model["free_run_rmse"] is not None:
+        line += f", in free run {describe_error(model, 'free_run_rmse', unit)}"
     if fit is not None and math.isfinite(fit):
         line += f", fit {fit:.1f} %"
     return line
+
+
+def describe_error(errors: Mapping[str, Any], key: str, unit: str) -> str:
+    """Return an error with its unit, first that without gross errors if there is one."""
+    text = with_unit(errors[key], unit)
+    without = errors.get(without_gross_errors(key))
+    if without is None:
+        return text
+    return f"{with_unit(without, unit)} without gross errors ({text} with them)"
 
 
 def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str:

@@ -228,17 +228,37 @@ class Assessment:
         inputs = [name for name in source.inputs if name in present]
         return screen_records(self.material.records, source.outputs, inputs)
 
+    def are_untouched(self, number: int) -> np.ndarray:
+        """Return which samples of a record no gross error touches, for each output (n, n_outputs).
+
+        Neither the output nor any lag of it or of an input is a gross error there.
+        """
+        n_samples = self.material.records[number].sizes["time"]
+        if not self.screened.n_found:
+            return np.ones((n_samples, len(self.outputs)), dtype=bool)
+        marks = self.screened.marks[number]
+        by_output = [are_untouched(marks, model.narx) for model in self.joint.models]
+        return np.stack(by_output, axis=1)
+
+    def are_gross_errors(self, number: int, output: str) -> np.ndarray:
+        """Return which samples (n,) of an output of a record are gross errors."""
+        if not self.screened.n_found:
+            return np.zeros(self.material.records[number].sizes["time"], dtype=bool)
+        return self.screened.marks[number][output]
+
     def score_without_gross_errors(self, case: Case, output: str) -> Validation:
         """Return the scores of one output without the samples that a gross error touches.
 
-        Neither the output nor any lag of it or of an input is a gross error of the records there.
+        Nor does one touch the first of several samples that are predicted ahead.
         """
         i = self.outputs.index(output)
-        model = self.joint.models[i]
+        steps_since_start = 0 if case.horizon is None else case.horizon - 1
         kept = []
         for part in self.forecasts[case].records:
-            is_untouched = are_untouched(self.screened.marks[part.record], model.narx)
-            is_kept = is_untouched[part.sample] & np.isfinite(part.measured[:, i])
+            is_untouched = self.are_untouched(part.record)[:, i]
+            first_predicted = np.maximum(part.sample - steps_since_start, 0)
+            is_kept = is_untouched[part.sample] & is_untouched[first_predicted]
+            is_kept &= np.isfinite(part.measured[:, i])
             kept.append([getattr(part, name)[is_kept, i] for name in FORECAST_SERIES])
         measured, mean, variance = (np.concatenate(values) for values in zip(*kept, strict=True))
         noise_variance = float(self.forecasts[case].noise_variance[i])

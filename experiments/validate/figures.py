@@ -180,14 +180,20 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
             label=f"window, {assessment.window} samples",
         )
         show_from_to(ax, x)
-    _limit_to_curves(run, measured, mean)
-    _limit_to_curves(error, residual)
+    is_clean = assessment.are_untouched(predicted.record)[:, i]
+    _limit_to_curves(run, measured[is_clean], mean)
+    _limit_to_curves(error, residual[is_clean[predicted.sample]])
+    _mark_gross_errors(run, x[assessment.are_gross_errors(predicted.record, output)])
     score = assessment.score(case, output, predicted.record)
     unit = assessment.error_unit(output)
     title = f"{output}, free run on {record.attrs['name']}"
     if len(forecast.records) > 1:
         title += f", one of {len(forecast.records)} records"
-    if np.isfinite(score.rmse):
+    clean = assessment.scores_without_gross_errors.get("free_run", {}).get(output)
+    if clean is not None and len(forecast.records) == 1 and np.isfinite(clean.rmse):
+        title += f": RMSE {with_unit(clean.rmse, unit)}, fit {clean.fit_percent:.1f} %, "
+        title += f"without gross errors (with them {with_unit(score.rmse, unit)})"
+    elif np.isfinite(score.rmse):
         title += f": RMSE {with_unit(score.rmse, unit)}, fit {score.fit_percent:.1f} %"
     else:
         title += ": it diverges"
@@ -199,10 +205,24 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     run.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
-        ncols=4,
+        ncols=5,
         frameon=False,
         fontsize="small",
     )
+
+
+def _mark_gross_errors(ax: Axes, x: np.ndarray) -> None:
+    """Mark gross errors of the measurement at the upper edge of the axes; they do not limit it."""
+    if len(x):
+        ax.plot(
+            x,
+            np.ones(len(x)),
+            "x",
+            color=ORANGE,
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+            label="gross error",
+        )
 
 
 def _limit_to_curves(ax: Axes, *curves: np.ndarray) -> None:
@@ -218,8 +238,14 @@ def _limit_to_curves(ax: Axes, *curves: np.ndarray) -> None:
 
 
 def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> None:
-    """Draw the RMSE over the horizon for every window, and that of the free run as a line."""
+    """Draw the RMSE over the horizon for every window, and that of the free run as a line.
+
+    Samples that a gross error touches do not count.
+    """
+    has_gross_errors = bool(assessment.screened.n_found)
     rmse = {case: scores[output].rmse for case, scores in assessment.scores.items()}
+    if has_gross_errors:
+        rmse = {case: assessment.score_without_gross_errors(case, output).rmse for case in rmse}
     horizons = sorted({case.horizon for case in rmse if case.horizon is not None})
     windows = dict.fromkeys(case.window for case in rmse)
     for number, window in enumerate(windows):
@@ -241,9 +267,8 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
                 linewidth=1.1,
                 label=f"free run, window {window}",
             )
-    measured, *_ = assessment.series(assessment.main[FREE_RUN_LABEL], output)
     ax.axhline(
-        float(np.std(measured)),
+        _std_of_measurement(assessment, output),
         color=GREY,
         linewidth=1.0,
         linestyle=(0, (1, 1)),
@@ -255,11 +280,25 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
         xlabel="horizon [samples]",
         ylabel=f"RMSE [{assessment.error_unit(output)}]",
     )
-    ax.set_title("Error over the horizon", loc="left", fontsize="medium")
+    title = "Error over the horizon"
+    if has_gross_errors:
+        title += ", without gross errors"
+    ax.set_title(title, loc="left", fontsize="medium")
     ax.set_xticks(horizons, list(map(str, horizons)))
     ax.minorticks_off()
     # handles long enough to show the dashes of a line on both sides of its mark
     ax.legend(frameon=False, fontsize="x-small", loc="best", handlelength=4.5)
+
+
+def _std_of_measurement(assessment: Assessment, output: str) -> float:
+    """Return the standard deviation of an output where no gross error touches a sample."""
+    i = assessment.outputs.index(output)
+    values = []
+    for part in assessment.forecasts[assessment.main[FREE_RUN_LABEL]].records:
+        of_output = part.measured[:, i]
+        is_clean = assessment.are_untouched(part.record)[part.sample, i]
+        values.append(of_output[is_clean & np.isfinite(of_output)])
+    return float(np.std(np.concatenate(values)))
 
 
 def _draw_correlations(

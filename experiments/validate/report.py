@@ -21,6 +21,7 @@ from experiments.validate.assessment import (
     Assessment,
     Case,
     assess,
+    choose_horizons,
     plan_cases,
 )
 from experiments.validate.linear_view import CLOSE_DECIBELS, CLOSE_DEGREES
@@ -250,7 +251,14 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
     names = assessment.joint.input_names
     material = assessment.material
     records = assessment.forecasts[case].records
-    parts = [part for record in records for part in _complete_parts(record, material, names)]
+    are_kept = [
+        np.all(assessment.are_untouched(record.record)[record.sample], axis=1) for record in records
+    ]
+    parts = [
+        part
+        for record, is_kept in zip(records, are_kept, strict=True)
+        for part in _complete_parts(record, material, names, is_kept)
+    ]
     n_lags = 0
     if parts:
         n_lags = min(MAX_RESIDUAL_LAG, most_lags([len(rows) for _, rows in parts]))
@@ -279,15 +287,17 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
 
 
 def _complete_parts(
-    record: RecordForecast, material: Material, inputs: Sequence[str]
+    record: RecordForecast, material: Material, inputs: Sequence[str], is_kept: np.ndarray
 ) -> list[tuple[RecordForecast, np.ndarray]]:
     """Return the rows of a forecast in parts without missing values, each with the forecast.
 
-    Of a record with holes, parts of fewer than `MIN_TESTED_PART_SAMPLES` are left out.
+    Rows that are not kept (n,) do not count, because a gross error touches them: a single one would
+    hide what the other errors contain. Of a record with holes or with such rows, parts of fewer
+    than `MIN_TESTED_PART_SAMPLES` are left out.
     """
-    if not may_have_holes(material.records[record.record]):
+    if not may_have_holes(material.records[record.record]) and is_kept.all():
         return [(record, np.arange(len(record.sample)))]
-    is_known = np.isfinite(record.measured).all(axis=1)
+    is_known = np.isfinite(record.measured).all(axis=1) & is_kept
     for name in inputs:
         is_known &= np.isfinite(material.records[record.record][name].values[record.sample])
     rows = np.flatnonzero(is_known)
@@ -595,6 +605,16 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f}"
 
 
+def free_run_without_gross_errors(content: Mapping[str, Any], output: str) -> dict[str, Any] | None:
+    """Return the scores of a free run on the samples that no gross error touches; None: no errors.
+
+    `content` is that of validation.json.
+    """
+    scores: Mapping[str, Any] = content["gross_errors"]["scores_without"]
+    of_output: dict[str, Any] | None = scores.get("free_run", {}).get(output)
+    return of_output
+
+
 def log_free_run(content: Mapping[str, Any], output: str) -> None:
     """Log the scores of a free run in one line, and one line for each of several records.
 
@@ -610,7 +630,11 @@ def log_free_run(content: Mapping[str, Any], output: str) -> None:
         where = f"on the test after {entry['window']} samples"
         if "record" in entry:
             where = f"of {entry['record']}"
-        log.info("Free run %s: %s", where, _describe_free_run(entry, overall["unit"]))
+        text = _describe_free_run(entry, overall["unit"])
+        without = free_run_without_gross_errors(content, output)
+        if entry is overall and without is not None and without["rmse"] is not None:
+            text = f"{_describe_free_run(without, overall['unit'])}, without gross errors ({text})"
+        log.info("Free run %s: %s", where, text)
 
 
 def _describe_free_run(entry: Mapping[str, Any], unit: str) -> str:
@@ -637,11 +661,13 @@ def validate_on_test(
     *,
     is_trained_for_free_run: bool = False,
     screens_records: bool = True,
+    draws_figures: bool = True,
 ) -> tuple[Report | None, list[str]]:
     """Validate one step and free run on the test records of a source.
 
-    Simulations and tables are not validated. Gross errors of the records are looked for unless
-    `screens_records` is False.
+    If figures are drawn, so are the horizons between them (`choose_horizons`). Simulations and
+    tables are not validated. Gross errors of the records are looked for unless `screens_records` is
+    False.
 
     Returns
     -------
@@ -666,7 +692,8 @@ def validate_on_test(
         joint = JointModel.of(model)
         material = select_records(recordings)
         window = material.default_window(joint.models[0].narx)
-        cases = plan_cases([1], None, window)
+        horizons = choose_horizons(material.records_after(window)) if draws_figures else [1]
+        cases = plan_cases(horizons, None, window)
         assessment = assess(joint, material, cases, make_propagation(), seed=seed)
         assessment = replace(
             assessment,

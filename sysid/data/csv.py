@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -340,6 +340,8 @@ def split_table(
     notes += times.notes
     experiment = experiment or table.attrs.get("experiment")
     experiments = _find_experiments(table, experiment, times, notes)
+    if bridged is not None and not bridged:
+        notes += _note_unused(table, columns, {time, experiment})
     if resample is None:
         rows = _find_rows(table, values, times.seconds, time, on_missing)
     min_samples = max(shortest, initialisation_window + 1)
@@ -361,7 +363,8 @@ def split_table(
     if on_missing == "skip":
         inputs = [*(bridged or {})]
         notes += bridge_holes(placed, inputs, max((bridged or {}).values(), default=0))
-        notes += describe_holes(placed, inputs)
+        option = "data.bridge_inputs" if "file" in table.attrs else "bridge_inputs"
+        notes += describe_holes(placed, inputs, option)
     columns_of_parts = [column for signals in placed for column in signals.values()]
     has_missing = not all(np.isfinite(column).all() for column in columns_of_parts)
     long_names, stated_units = _read_labels(table, columns, units or {})
@@ -584,6 +587,26 @@ def _split_resampled(
     whole = slice(kept[0], kept[-1] + 1)
     segment = {name: column[whole] for name, column in new_values.items()}
     return _Part([(float(new_times[kept[0]]), segment)], step, [note])
+
+
+def _note_unused(
+    table: pd.DataFrame, columns: Mapping[str, int], others: Set[str | None]
+) -> list[str]:
+    """Return a note on the columns that are not used although no input is named.
+
+    `columns` are those of the signals; `others` have the times and the experiments.
+    """
+    unused = []
+    for column, whole in enumerate(names_of_columns(table)):
+        name, _ = split_name(whole)
+        if column not in columns.values() and not others & {name, whole}:
+            unused.append(name)
+    if not unused:
+        return []
+    return [
+        f"no input is named, and {len(unused)} columns are not used; name those that act on the "
+        f"output: {setting_text(table, 'inputs', unused)}"
+    ]
 
 
 def _find_experiments(

@@ -113,8 +113,15 @@ def bridge_holes(
     return notes
 
 
-def describe_holes(records: Sequence[Mapping[str, Array]], inputs: Sequence[str] = ()) -> list[str]:
-    """Return a text for each signal that has holes: how many, how long, and what an input needs."""
+def describe_holes(
+    records: Sequence[Mapping[str, Array]],
+    inputs: Sequence[str] = (),
+    option: str = "bridge_inputs",
+) -> list[str]:
+    """Return a text for each signal that has holes: how many, how long, and what an input needs.
+
+    `option` is the name of the setting that bridges them, as the user writes it.
+    """
     texts = []
     longest_of_inputs = 0
     for name in records[0]:
@@ -132,7 +139,7 @@ def describe_holes(records: Sequence[Mapping[str, Array]], inputs: Sequence[str]
     if longest_of_inputs:
         texts.append(
             "a free run ends at a hole of an input and begins again after it; "
-            f"bridge_inputs={longest_of_inputs} interpolates holes of at most so many samples"
+            f"{option}={longest_of_inputs} interpolates holes of at most so many samples"
         )
     return texts
 
