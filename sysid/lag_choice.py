@@ -183,7 +183,10 @@ class LagChoice(NamedTuple):
     def __str__(self) -> str:
         how = "in free run" if self.criterion == "free_run" else "one step ahead"
         target = self.narx.target
-        lines = [f"{_shorten(self.narx)}; RMSE {how} on held-out parts, unit of {target}:"]
+        lines = [
+            f"{_shorten(self.narx)}; RMSE {how} on held-out parts, unit of {target} (the simplest "
+            f"within {100 * (MAX_EQUAL_ERROR_RATIO - 1):.0f} % of the smallest is taken):"
+        ]
         scored = [
             row
             for row in self.tried

@@ -30,7 +30,7 @@ from experiments.drawing.style import (
     show_from_to,
 )
 from experiments.drawing.tables import error_unit, shown_unit
-from experiments.identify.linear import errors_of_model, errors_to_compare
+from experiments.identify.compared_errors import errors_of_model, errors_to_compare
 from sysid.dead_time import N_WINDOW
 from sysid.held_out import N_FOLDS
 from sysid.lag_choice import ESTIMATOR_WORDS, LARGER, LINEAR, LINEAR_PART, LONG_LINEAR, MODEL

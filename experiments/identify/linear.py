@@ -1,6 +1,6 @@
 """Linear models of a record, of the same lags and of the best lags, and notes on better ones."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from experiments.identify.compared_errors import (
+    ERRORS,
+    errors_of_model,
+    errors_to_compare,
+    known_value,
+    without_gross_errors,
+)
 from experiments.identify.result import Result
 from experiments.validate.material import select_records
 from sysid import (
@@ -28,9 +35,6 @@ from sysid.gross_errors import Screened, are_untouched
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.dynamics import MAX_EXCURSION_IN_RANGES
-
-#: errors of the models
-ERRORS = ("rmse", "free_run_rmse", "free_run_fit_percent")
 
 # a note is written if the error of the model exceeds that of a linear model by this factor
 MAX_ERROR_OVER_LINEAR = 1.01
@@ -84,25 +88,6 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
         errors = _errors(model, material.records, window, known_outputs, screened)
         entries[name] = _orders(model) | errors
     return entries
-
-
-def errors_of_model(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the errors of the model under the keys that linear models have."""
-    free_run = summary["free_run"]
-    free_run_rmse = None if free_run is None else free_run["rmse"]
-    without = summary["free_run_without_gross_errors"] or {}
-    return {
-        "rmse": summary["rmse"],
-        "free_run_rmse": free_run_rmse,
-        "free_run_diverges": free_run is not None and free_run_rmse is None,
-        without_gross_errors("rmse"): _known(summary["rmse_without_gross_errors"]),
-        without_gross_errors("free_run_rmse"): _known(without.get("rmse")),
-    }
-
-
-def _known(value: float | None) -> float | None:
-    """Return a finite value; None if it is not known."""
-    return value if value is not None and np.isfinite(value) else None
 
 
 def _orders(model: LinearArx) -> dict[str, Any]:
@@ -200,22 +185,6 @@ def _errors(
     return scores
 
 
-def without_gross_errors(key: str) -> str:
-    """Return the name of an error on the samples that no gross error touches."""
-    return f"{key}_without_gross_errors"
-
-
-def errors_to_compare(models: Iterable[dict[str, Any]], key: str) -> str:
-    """Return the name under which models are compared: that without gross errors if all have it.
-
-    A model whose error is not known does not count.
-    """
-    known = [model for model in models if model[key] is not None]
-    without = without_gross_errors(key)
-    has_all = bool(known) and all(model.get(without) is not None for model in known)
-    return without if has_all else key
-
-
 def _rms(error: np.ndarray) -> float:
     return float(np.sqrt(np.mean(error**2)))
 
@@ -242,7 +211,7 @@ def note_linear(
         notes.append(one_step)
         if is_static or narx.lags[narx.target]:
             # errors of all orders include the samples with gross errors
-            has_gross_errors = _known(summary["smse_without_gross_errors"]) is not None
+            has_gross_errors = known_value(summary.get("smse_without_gross_errors")) is not None
             is_noted = bool(one_step) or has_gross_errors
             notes.append(_compare_with_orders(summary, is_noted_after_stream=is_noted))
     advice = more_lags if is_for_simulation else partial(_advise_free_run, result)

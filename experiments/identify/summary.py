@@ -20,8 +20,9 @@ from experiments.identify.causes import (
     find_worsening_cause,
 )
 from experiments.identify.closed_loop import note_closed_loop
+from experiments.identify.compared_errors import without_gross_errors
 from experiments.identify.limit import describe_limit, score_limit
-from experiments.identify.linear import note_linear, without_gross_errors, write_lags
+from experiments.identify.linear import note_linear, write_lags
 from experiments.identify.linear_orders import NO_ORDERS
 from experiments.identify.plans import (
     describe_control,
@@ -799,8 +800,9 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         if summary["n_outliers"]:
             learned += f"{summary['n_outliers']} gross errors not learned; "
     else:
+        how = "identified online" if result.learns_a_stream else "learned in order"
         learned = (
-            f"{target}: {summary['n_seen']} samples identified online, "
+            f"{target}: {summary['n_seen']} samples {how}, "
             f"{summary['n_inserted']} candidates, {summary['n_revised']} stored; "
         )
         if summary["n_outliers"]:
@@ -813,7 +815,10 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     if smse is not None:
         compared = []
         if summary["n_seen"]:
-            compared.append(f"model before the stream {summary['smse_initial']:.3g}")
+            first = "model before the stream"
+            if not result.learns_a_stream:
+                first = "model of the first samples"
+            compared.append(f"{first} {summary['smse_initial']:.3g}")
         if summary["smse_linear_part"] is not None:
             compared.append(f"linear part alone {summary['smse_linear_part']:.3g}")
         if summary["smse_no_change"] is not None:
@@ -956,9 +961,12 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     n = result.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
     training_seconds = times["training"] + times.get("record", 0.0)
+    search = ""
+    if result.source.lag_choice is not None:
+        search = f"Preparation and choice of lags {times['setup']:.1f} s; training "
     lines.append(
-        f"Training {training_seconds:.2f} s; {result.source.activity} and identification of {n} "
-        f"samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
+        f"{search or 'Training '}{training_seconds:.2f} s; {result.source.activity} and "
+        f"identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
     )
     return lines
 

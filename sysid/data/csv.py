@@ -592,7 +592,7 @@ def _split_resampled(
 def _note_unused(
     table: pd.DataFrame, columns: Mapping[str, int], others: Set[str | None]
 ) -> list[str]:
-    """Return a note on the columns that are not used although no input is named.
+    """Return a note on columns that might be inputs, where no input is named.
 
     `columns` are those of the signals; `others` have the times and the experiments.
     """
@@ -604,8 +604,8 @@ def _note_unused(
     if not unused:
         return []
     return [
-        f"no input is named, and {len(unused)} columns are not used; name those that act on the "
-        f"output: {setting_text(table, 'inputs', unused)}"
+        "no input is named, although other columns are there; name those that act on the output: "
+        f"{setting_text(table, 'inputs', unused)}"
     ]
 
 

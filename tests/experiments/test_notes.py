@@ -12,8 +12,10 @@ from experiments.identify.causes import (
     explain_coverage,
     find_worsening_cause,
 )
+from experiments.identify.compared_errors import without_gross_errors
 from experiments.identify.linear import _orders as orders_of_line
 from experiments.identify.linear import note_linear
+from experiments.identify.result import Result
 from experiments.identify.summary import (
     _advise_samples,
     _quality_warnings,
@@ -62,11 +64,18 @@ def linear_notes(
     error=2.0,
     physics=None,
     has_automatic_lags=False,
+    clean=None,
 ):
-    """Return the notes on a linear model of RMSE 1, one step ahead and in free run."""
+    """Return the notes on a linear model of RMSE 1, one step ahead and in free run.
+
+    `clean` are the errors of the model and of the linear one without gross errors.
+    """
     settings = Settings() if settings is None else settings
     na, nb, nk = best
     entry = {"na": na, "nb": nb, "nk": nk, "rmse": 1.0, "free_run_rmse": 1.0}
+    own_clean, linear_clean = clean or (None, None)
+    for key in ("rmse", "free_run_rmse"):
+        entry[without_gross_errors(key)] = linear_clean
     result = SimpleNamespace(
         identification=SimpleNamespace(narx=narx, settings=settings),
         source=SimpleNamespace(
@@ -81,7 +90,10 @@ def linear_notes(
         "linear": {"best": entry},
         "linear_lags": None,
         "rmse": error,
+        "rmse_without_gross_errors": own_clean,
+        "smse_without_gross_errors": own_clean,
         "free_run": {"rmse": error},
+        "free_run_without_gross_errors": None if own_clean is None else {"rmse": own_clean},
     }
     return note_linear(summary, result, has_automatic_lags=has_automatic_lags)
 
@@ -89,6 +101,15 @@ def linear_notes(
 def test_automatic_lags_are_not_advised_where_they_are_set():
     assert "narx=auto" in " ".join(linear_notes())
     assert "narx=auto" not in " ".join(linear_notes(has_automatic_lags=True))
+
+
+def test_gross_errors_do_not_decide_whether_a_line_is_better():
+    assert not linear_notes(error=5.0, clean=(0.1, 0.2))
+    notes = linear_notes(error=0.5, clean=(0.3, 0.2))
+    assert [note.split("(")[0].strip() for note in notes] == [
+        "a linear model predicts better one step ahead: RMSE 0.2 against 0.3",
+        "a linear model predicts better in free run: RMSE 0.2 against 0.3",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -364,6 +385,7 @@ def coverage_cause(
         signals=[signals],
         validation=rows,
         predicted=Prediction(np.zeros(n), np.ones(n)),
+        is_untouched=np.ones(n, dtype=bool),
         identified=identified,
         record=record,
         is_online=np.arange(n) >= n - n_online,
@@ -430,10 +452,11 @@ def of_validation(*, n, wrong, n_found=None, is_predicted=True, narx=LAGS):
             "target": ("sample", target),
             "record": ("sample", np.full(len(rows), 3)),
             "time": ("sample", rows),
+            "previous": ("sample", np.zeros(len(rows))),
         }
     )
     predicted = np.ones(len(rows)) if is_predicted else np.zeros(0)
-    return SimpleNamespace(
+    result = SimpleNamespace(
         source=SimpleNamespace(
             screened_validation=Screened((record,), found, (marks,)),
             learned=lambda: (None, None, None),
@@ -445,6 +468,9 @@ def of_validation(*, n, wrong, n_found=None, is_predicted=True, narx=LAGS):
         predicted=Prediction(predicted, np.ones(len(predicted))),
         report=None,
     )
+    result.has_gross_errors = Result.has_gross_errors.fget(result)
+    result.is_untouched = Result.is_untouched.fget(result)
+    return result
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,18 @@ def test_inputs_may_be_missing(load):
     assert set(record.data_vars) == {"y"}
 
 
+def test_columns_that_are_not_used_are_named_where_no_input_is(load):
+    """A forgotten input would make a model of the output alone."""
+    content = "t,u,valve [%],y\n0,1,3,1\n0.1,2,4,2\n0.2,3,5,3\n"
+    (record,) = load(content, inputs=[], dt=None, time="t").estimation
+    assert "no input is named" in record.attrs["note"]
+    assert "data.inputs=[u,valve]" in record.attrs["note"]
+    (record,) = load(content, inputs=["u"], dt=None, time="t").estimation
+    assert "no input" not in record.attrs.get("note", "")
+    (record,) = load("t,y\n0,1\n0.1,2\n0.2,3\n", inputs=[], dt=None, time="t").estimation
+    assert "note" not in record.attrs
+
+
 def test_a_column_of_times_gives_the_sampling_time(load):
     (record,) = load("t,u,y\n5.0,1,1\n5.25,2,2\n5.5,3,3\n", dt=None, time="t").estimation
     np.testing.assert_array_equal(record.time, [5.0, 5.25, 5.5])

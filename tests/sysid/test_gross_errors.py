@@ -394,6 +394,42 @@ def test_scores_with_and_without_gross_errors_stand_side_by_side():
     assert "n_gross_errors" not in found.validate((u[700:], wrong))
 
 
+def test_lines_are_compared_without_gross_errors_too():
+    u = noise()
+    y = simulate(u)
+    narx = Narx({"y": 1}, {"u": 1})
+    found = identify((u[:700], y[:700]), narx, inputs=["u"], outputs=["y"], dt=1.0, budget=20)
+    wrong = y[700:].copy()
+    wrong[[100, 200]] += 50.0
+    clean = found.compare(data=(u[700:], y[700:]))
+    table = found.compare(data=(u[700:], wrong))
+    assert [*clean.columns] == ["rmse", "fit_percent"]
+    assert [*table.columns] == [
+        "rmse_without_gross_errors",
+        "fit_without_gross_errors",
+        "rmse",
+        "fit_percent",
+    ]
+    assert table["rmse_without_gross_errors"].tolist() == pytest.approx(
+        clean["rmse"].tolist(), rel=0.1
+    )
+    assert (table["rmse"] > 10 * table["rmse_without_gross_errors"]).all()
+
+
+def test_gross_errors_take_no_part_in_the_residual_tests():
+    u = noise()
+    y = simulate(u)
+    narx = Narx({"y": 1}, {"u": 1})
+    found = identify((u[:700], y[:700]), narx, inputs=["u"], outputs=["y"], dt=1.0, budget=20)
+    wrong = y[700:].copy()
+    wrong[150] += 50.0
+    tested = found.residual_tests((u[700:], wrong))["y"]
+    clean = found.residual_tests((u[700:], y[700:]))["y"]
+    assert tested.n == clean.n - 2  # the wrong sample, and the one that has it among its lags
+    for test, of_clean in zip(tested.tests, clean.tests, strict=True):
+        assert test.values == pytest.approx(of_clean.values, abs=0.15)
+
+
 def test_rows_without_any_that_is_untouched():
     u = noise()
     wrong = simulate(u)
