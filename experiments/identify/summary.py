@@ -962,7 +962,7 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
     training_seconds = times["training"] + times.get("record", 0.0)
     search = ""
-    if result.source.lag_choice is not None:
+    if summary.get("lags") is not None:
         search = f"Preparation and choice of lags {times['setup']:.1f} s; training "
     lines.append(
         f"{search or 'Training '}{training_seconds:.2f} s; {result.source.activity} and "
