@@ -89,6 +89,8 @@ class FarValues:
 
     def __init__(self, narx: Narx) -> None:
         self._signals: dict[str, _Signal] = {}
+        #: what `write` has returned, until something else than the held values changes
+        self._written: dict[str, list[float | None]] | None = None
         for name, lags in narx.lags.items():
             columns = [j for j, (other, _) in enumerate(narx.features) if other == name]
             if name != narx.target and columns:
@@ -103,6 +105,7 @@ class FarValues:
         """Extend the ranges by those of rows (n, n_features) that the model has learned."""
         if not len(x):
             return
+        self._written = None
         for signal in self._signals.values():
             values = x[:, signal.columns]
             signal.learn(float(values.min()), float(values.max()))
@@ -115,6 +118,9 @@ class FarValues:
         """
         if not len(x) or self._is_any_away:
             return not len(x)
+        if len(x) == 1 and self._is_known(x[0].tolist()):
+            return True
+        self._written = None
         ranges = []
         for signal in self._signals.values():
             low, high = signal.limits()
@@ -129,6 +135,19 @@ class FarValues:
             signal.held = float(x[-1, signal.newest])
         return True
 
+    def _is_known(self, row: list[float]) -> bool:
+        """Return whether all values of a row are within the ranges; then nothing else changes.
+
+        A loop passes single samples, whose smallest values would take longer than this.
+        """
+        for signal in self._signals.values():
+            for column in signal.columns:
+                if not signal.low <= row[column] <= signal.high:
+                    return False
+        for signal in self._signals.values():
+            signal.held = row[signal.newest]
+        return True
+
     def take(self, x: np.ndarray, *, continues: bool) -> tuple[np.ndarray, list[str]] | None:
         """Take the next row (n_features,).
 
@@ -141,6 +160,7 @@ class FarValues:
 
         None stands for both if no value of the row is far.
         """
+        self._written = None
         replaced = x.copy()
         names = []
         is_far = False
@@ -174,16 +194,26 @@ class FarValues:
 
     def note_outlier(self) -> None:
         """Note that the last row was beyond the gate although its far values were replaced."""
+        self._written = None
         for signal in self._signals.values():
             signal.is_unexplained |= signal.is_away
 
     def write(self) -> dict[str, list[float | None]]:
-        """Return the state of each signal that `recall` needs to continue, as numbers."""
+        """Return the state of each signal that `recall` needs to continue, as numbers.
+
+        The value held is that of an excursion; otherwise the last row has it.
+        """
+        if self._written is None:
+            self._written = self._state()
+        return self._written
+
+    def _state(self) -> dict[str, list[float | None]]:
+        """Return what `write` does."""
         return {
             name: [
                 None if math.isinf(signal.low) else signal.low,
                 None if math.isinf(signal.high) else signal.high,
-                None if math.isnan(signal.held) else signal.held,
+                signal.held if signal.is_away else None,
                 signal.n_far,
                 signal.is_away,
                 signal.is_unexplained,
@@ -192,14 +222,17 @@ class FarValues:
             for name, signal in self._signals.items()
         }
 
-    def recall(self, stored: dict[str, Any]) -> None:
+    def recall(self, stored: dict[str, Any], last: list[float] | None = None) -> None:
         """Continue from the state that `write` has returned; other signals keep theirs.
+
+        `last` (n_features,) is the last row; None: it is not known.
 
         Raises
         ------
         AttributeError, KeyError, TypeError, ValueError
             Content that does not fit the signals.
         """
+        self._written = None
         for name, content in stored.items():
             signal = self._signals[name]
             low, high, held, *counts = content
@@ -209,5 +242,7 @@ class FarValues:
             signal.held = math.nan if held is None else float(held)
             signal.n_far = int(n_far)
             signal.is_away = bool(is_away)
+            if last is not None and not signal.is_away:
+                signal.held = last[signal.newest]
             signal.is_unexplained = bool(is_unexplained)
             signal.n_unexplained = int(n_unexplained)

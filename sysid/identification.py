@@ -1577,11 +1577,13 @@ class Identification(Exclusive):
         learner.far_values.learn(regressors_of_points(model))
         if pending:
             try:
-                learner.far_values.recall(pending.get("others", {}))
+                last = None
                 if pending.get("seen") == gp.n_seen:
                     learner.outliers.recall(pending)
+                    last = mended.last
                 else:  # the range from before the other samples is a part of the present one
                     mended.learned = union(mended.learned, recall_range(pending) or NO_VALUES)
+                learner.far_values.recall(pending.get("others", {}), last)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"the pending samples stored with the model do not fit it: {error}; "

@@ -50,8 +50,8 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
     Each entry has ``na``, ``nb``, ``nk`` (a list with a number for each input if they differ), its
     ``rmse`` one step ahead, ``free_run_rmse`` and ``free_run_fit_percent``. The same names with
     ``_without_gross_errors`` leave out samples that have a gross error in the output or among the
-    lags; they are None if there are none. The errors in free run are None
-    if the simulation diverges (``free_run_diverges``), or if the model is not simulated. It is not
+    lags; they are None if the records have no gross errors. The errors in free run are None if the
+    simulation diverges (``free_run_diverges``), or if the model is not simulated. It is not
     simulated if `simulates` is false, if the records are too short, or if the model needs another
     output.
     """
@@ -118,8 +118,7 @@ def _errors(
 ) -> dict[str, Any]:
     """Return the errors of a model on these records: one step ahead, and in free run.
 
-    `screened` are the same records without their gross errors.
-
+    `screened` are the same records without their gross errors; None: these were not looked for.
     A free run starts after an initialisation window of measured samples; there is none if `window`
     is None. It diverges if an output goes farther from the known outputs than a multiple of their
     range.
