@@ -566,6 +566,9 @@ class Learner:
     outliers : OutlierHandling
     far_values : FarValues
         Which rows have values of inputs or other outputs that are far away.
+    learns_records : bool
+        Whether the rows are those of whole records, which were screened for gross errors already:
+        then no value counts as far. It ends with `finish`.
     n_undone : int
         Number of samples of bursts of wrong measurements that were learned and forgotten again.
     """
@@ -579,6 +582,7 @@ class Learner:
         self._has_gate = gate is not None
         self.outliers = OutlierHandling(model, has_gate=self._has_gate, n_mended=n_mended)
         self.far_values = FarValues(model.narx)
+        self.learns_records = False
 
     def learn(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
@@ -594,6 +598,9 @@ class Learner:
         """
         if not self._has_gate or self.far_values.are_near(x):
             return self._learn_rows(x, y, follows)
+        if self.learns_records:
+            self.far_values.learn(x)
+            return self._learn_rows(x, y, follows)
         is_next = np.ones(len(y), dtype=bool) if follows is None else np.array(follows, dtype=bool)
         record = np.empty(len(y), dtype=RECORD_DTYPE)
         correction: UpdateReport | None = None
@@ -604,6 +611,8 @@ class Learner:
                 continue
             report = self._learn_part(slice(begin, row), x, y, is_next, record)
             correction = correction or report
+            if not is_next[row] or not self.outliers.mended.follows_last(x[row]):
+                self.outliers.mended.errors = {}
             replaced, names = far
             report = self._pass_over(replaced, float(y[row]), names, record[row : row + 1])
             if report is not None and row:
@@ -892,6 +901,7 @@ class Learner:
 
         Return the new report of the sample if it is learned now.
         """
+        self.learns_records = False
         if self.outliers.suspect is None:
             return None
         report = self._reconsider(None)
@@ -1661,6 +1671,7 @@ class Identification(Exclusive):
             trained = train(collector.samples(), self.start, prepare, self.gate)
         model = self._initial_model(trained)
         learner = Learner(model, self.gate, trained.n_mended)
+        learner.learns_records = self.start.stays
         if self.gate is not None:
             mended = learner.outliers.mended
             mended.learn(trained.samples.regressors, trained.samples.targets)

@@ -167,6 +167,25 @@ def test_nothing_is_far_before_the_signal_has_moved_nor_without_the_gate():
     assert identification.n_mended == {}
 
 
+def test_pulses_of_a_whole_record_are_learned():
+    """A record was screened before: what is left of its inputs is real."""
+    rng = np.random.default_rng(4)
+    u = 0.01 * rng.normal(size=N_SAMPLES)
+    u[[300, 301, 302]] += 1.0
+    y = np.zeros(N_SAMPLES)
+    for k in range(1, N_SAMPLES):
+        y[k] = 0.8 * y[k - 1] + u[k - 1] + 0.01 * rng.normal()
+    rows = NARX.regressors({"y": y, "u": u})
+    start = SETTINGS.know(NARX, rows.regressor, rows.target)
+    identification = Identification(NARX, SETTINGS, start=start)
+    identification.observe_many(rows.regressor, rows.target)
+    assert identification.n_mended == {}
+    identification.finish()
+    rows.regressor[-1, 2] = 100.0  # from here on it is a stream
+    identification.observe_many(rows.regressor[-1:], rows.target[-1:])
+    assert identification.n_mended == {"u": 1}
+
+
 def test_a_state_that_does_not_fit_is_refused():
     far_values = FarValues(NARX)
     far_values.recall(FarValues(NARX).write())
