@@ -42,7 +42,22 @@ METRIC_TITLES = {
     FIT_METRIC: "Free-run fit",
     LOOP_METRIC: "Loop time",
 }
+PARAMETER_TITLES = {"snr_db": "SNR [dB]"}
 ACRONYMS = {"smse", "rmse", "nrmse", "nlpd", "msll"}  # first words of names that are no words
+# Groups of parameters that state what is to be identified. Models of other plants or records do not
+# compete with each other.
+TASK_GROUPS = {
+    "control_task",
+    "controller",
+    "data",
+    "duration",
+    "excitation",
+    "function",
+    "noise",
+    "sampling",
+    "system",
+    "weather",
+}
 NOMINAL_COVERAGE = 0.95  # of a 95 % band
 MAX_SWEEP_PANELS = 4  # panels side by side
 MAX_PANEL_LINES = 8  # lines in a panel; the palette has this number of colours
@@ -127,7 +142,8 @@ def _plan_output(
         shown = list(dict.fromkeys([*metrics, *costs]))
         figures["over_seeds"] = partial(draw_points, rows, [SEED], shown), shown
     if settings and costs:
-        front = partial(draw_front, rows, settings, error, costs)
+        tasks = [name for name in settings if is_of_task(found.parameters[name])]
+        front = partial(draw_front, rows, settings, tasks, error, costs)
         figures["pareto_front"] = front, [error, *costs]
     return figures
 
@@ -322,12 +338,24 @@ def _write_cells(ax: Axes, cells: DataFrame, norm: Normalize) -> None:
         )
 
 
+def is_of_task(key: str) -> bool:
+    """Return whether a parameter with this configuration key states what is to be identified."""
+    return key.partition(".")[0] in TASK_GROUPS
+
+
 def draw_front(
-    rows: DataFrame, by: Names, error: str, costs: Names, labels: Labels, note: str
+    rows: DataFrame,
+    by: Names,
+    tasks: Names,
+    error: str,
+    costs: Names,
+    labels: Labels,
+    note: str,
 ) -> Figure:
     """Draw the median error of each setting against each of its median costs.
 
-    The settings that no other one beats in error and cost are joined by a line and labelled.
+    The settings that no other one beats in error and cost are joined by a line and labelled. Those
+    of different tasks do not compete: each combination of the parameters `tasks` has a line.
     """
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()
     series = choose_series(rows, by)
@@ -344,15 +372,22 @@ def draw_front(
             marks = MARK_STYLE | mark
             marks["markersize"] += style.COVERED_MARK_GROWTH * n_covers
             ax.plot(cost, error, data=rows_of, **marks)
-        front = find_front(medians, error, cost)
-        ax.plot(
-            front[cost],
-            front[error],
-            color="black",
-            linewidth=0.8,
-            drawstyle="steps-post",
-            zorder=1,
+        parts = (
+            [part for _, part in medians.groupby(tasks, observed=True, dropna=False)]
+            if tasks
+            else [medians]
         )
+        fronts = [find_front(part, error, cost) for part in parts]
+        for front in fronts:
+            ax.plot(
+                front[cost],
+                front[error],
+                color="black",
+                linewidth=0.8,
+                drawstyle="steps-post",
+                zorder=1,
+            )
+        front = pd.concat(fronts)
         for _, row in front.iloc[_spread_out(len(front), MAX_FRONT_LABELS)].iterrows():
             text = ", ".join(_text(row[name]) for name in others)
             ax.annotate(
@@ -367,7 +402,8 @@ def draw_front(
         ax.set(xlabel=labels[cost], ylabel=labels[error])
     axes[0, -1].legend(title=labels[series])
     pooling = _describe_pooling(rows, by)
-    meaning_of_line = f"Line: settings that no other one beats in both{beside}"
+    of_task = f" with the same {' and '.join(labels[name] for name in tasks)}" if tasks else ""
+    meaning_of_line = f"Line: settings that no other one{of_task} beats in both{beside}"
     return _finish(figure, "", note, pooling, meaning_of_line)
 
 
@@ -423,6 +459,8 @@ def _label(variable: xr.DataArray) -> str:
     unit = variable.attrs.get("units", "")
     first, *others = name.split("_")
     first = first.upper() if first in ACRONYMS else first[:1].upper() + first[1:]
+    if name in PARAMETER_TITLES:
+        return PARAMETER_TITLES[name]
     title = METRIC_TITLES.get(name, " ".join([first, *others]))
     return f"{title} [{style.shown_unit(unit)}]" if unit else title
 

@@ -612,6 +612,18 @@ def test_the_front_is_the_definition():
         assert np.all(np.diff(front["x"]) >= 0)
 
 
+def test_models_of_different_plants_do_not_compete_on_a_front():
+    results = make_grid(error_threshold=UNORDERED_THRESHOLDS, system=("tanks", "servo"), seed=[1])
+    numbers = results.numbers[""]
+    numbers.loc[results.jobs["system"] == "servo", "smse"] += 10.0
+    figure = plan(results)["pareto_front"]()
+    for ax in figure.axes:
+        fronts = [line for line in ax.lines if line.get_color() == "black"]
+        assert len(fronts) == 2
+        assert min(fronts[1].get_ydata()) > 10.0 or min(fronts[0].get_ydata()) > 10.0
+    assert "with the same System" in figure.get_suptitle()
+
+
 def test_the_figures_of_a_search_skip_trials_without_a_finite_number():
     smse = [np.nan, np.inf, *np.linspace(0.1, 0.9, 22)]
     drawings = plan(make_search(smse=smse))
