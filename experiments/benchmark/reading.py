@@ -39,7 +39,8 @@ def reading(plan: Plan) -> Iterator[Row]:
 
     The file has times in seconds, time stamps or times of a clock, decimal commas, columns that
     blanks align, empty cells, whole numbers, or separated thousands. `pandas.read_csv` is told the
-    form of the file, which the toolbox recognises; it reads times of a clock as texts.
+    form of the file, which the toolbox recognises; it reads durations and times of a clock as
+    texts.
     """
     table = _table(plan)
     with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
@@ -76,11 +77,19 @@ def _write_plain(table: pd.DataFrame, path: Path) -> None:
     table.to_csv(path, index=False)
 
 
-def _write_stamps(table: pd.DataFrame, path: Path) -> None:
+def _write_stamps(
+    table: pd.DataFrame, path: Path, stamp_format: str = "%Y-%m-%d %H:%M:%S.%f"
+) -> None:
     """Write time stamps instead of seconds."""
     step = pd.Timedelta(READ_SAMPLING_TIME, "s")
     stamps = pd.date_range(FIRST_STAMP, periods=len(table), freq=step)
-    table.assign(time=stamps.strftime("%Y-%m-%d %H:%M:%S.%f")).to_csv(path, index=False)
+    table.assign(time=stamps.strftime(stamp_format)).to_csv(path, index=False)
+
+
+def _write_durations(table: pd.DataFrame, path: Path) -> None:
+    """Write times as pandas writes durations."""
+    durations = pd.to_timedelta(READ_SAMPLING_TIME * np.arange(len(table)), unit="s")
+    table.assign(time=durations.astype(str)).to_csv(path, index=False)
 
 
 def _write_decimal_commas(table: pd.DataFrame, path: Path) -> None:
@@ -142,10 +151,21 @@ def _grouped_form(thousands: str, decimal: str) -> TextForm:
     )
 
 
+def _stamp_form(stamp_format: str) -> TextForm:
+    """Return a form of files with time stamps of a format."""
+    return TextForm(
+        partial(_write_stamps, stamp_format=stamp_format),
+        pandas={"parse_dates": ["time"], "date_format": stamp_format},
+    )
+
+
 #: the forms of the files by name
 TEXT_FORMS: dict[str, TextForm] = {
     "seconds": TextForm(_write_plain),
     "time stamps": TextForm(_write_stamps, pandas={"parse_dates": ["time"]}),
+    "time stamps with the day first": _stamp_form("%d.%m.%Y %H:%M:%S.%f"),
+    "time stamps of a 12-hour clock": _stamp_form("%m/%d/%Y %I:%M:%S.%f %p"),
+    "durations": TextForm(_write_durations),
     "decimal commas": TextForm(_write_decimal_commas, pandas={"sep": ";", "decimal": ","}),
     "columns aligned by blanks": TextForm(_write_aligned, pandas={"sep": r"\s+"}),
     "empty cells": TextForm(_write_holes, records={"on_missing": "skip"}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -24,7 +23,7 @@ from sysid.data.columns import (
     split_name,
     units_of_columns,
 )
-from sysid.data.text_lines import character_codes
+from sysid.data.stamps import group_by_form, read_durations, read_stamps, whole_numbers
 from sysid.errors import UserError
 from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Array, find_jump
 
@@ -71,6 +70,9 @@ RANGES_OF_DAYS = ((25_000.0, 60_000.0), (719_000.0, 754_000.0))
 
 #: a time of day, or a time below an hour as Excel shows it
 CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d\d)(?:[.,](\d+))?")
+
+#: the end of a time of a 12-hour clock
+HALF_DAY = re.compile(r"[AaPp][Mm]$")
 
 #: longest time that a clock shows, which all cells of a column are given room for [characters]
 MAX_CLOCK_CHARACTERS = 40
@@ -351,7 +353,7 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
     seconds = np.full(len(cells), np.nan)
     n_fields = 0
     has_fraction = False
-    for rows, form, characters in _group_by_form(texts):
+    for rows, form, characters in group_by_form(texts):
         if not form:  # the cells are empty
             continue
         match = CLOCK.fullmatch(form)
@@ -359,7 +361,7 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
         n_fields = n_fields or fields
         if match is None or fields != n_fields:
             raise _no_time(table, int(rows[0]), name, texts.iloc[rows[0]])
-        of_group = [_whole_numbers(characters, *match.span(group)) for group in range(1, 5)]
+        of_group = [whole_numbers(characters, *match.span(group)) for group in range(1, 5)]
         hours, minutes, whole_seconds, decimals = of_group
         seconds[rows] = 60 * minutes + whole_seconds + 3600 * hours
         if match[4] is not None:
@@ -398,61 +400,6 @@ def _no_time(table: pd.DataFrame, row: int, name: str, text: str) -> UserError:
     )
 
 
-def _group_by_form(texts: pd.Series) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
-    """Group texts that differ in their digits only, in the order in which a form comes first.
-
-    Blanks around a text do not belong to it.
-
-    Returns
-    -------
-    rows : numpy.ndarray
-        Numbers (m,) of the texts of one form.
-    form : str
-        The text with zeros for all digits.
-    characters : numpy.ndarray
-        ASCII codes (m, n_characters) of the texts.
-    """
-    coded = np.strings.strip(_to_bytes(texts))
-    characters = coded.view(np.uint8).reshape(len(coded), -1)
-    is_digit = (characters >= ord("0")) & (characters <= ord("9"))
-    forms = np.where(is_digit, np.uint8(ord("0")), characters).view(coded.dtype).ravel()
-    rest = np.arange(len(forms))
-    while len(rest):
-        form = forms[rest[0]]
-        is_alike = forms[rest] == form
-        rows = rest[is_alike]
-        yield rows, form.decode(), characters[rows, : len(form)]
-        rest = rest[~is_alike]
-
-
-def _to_bytes(texts: pd.Series) -> np.ndarray:
-    """Return the ASCII codes (n,) of texts as bytes of one length, with zeros at the end."""
-    codes = character_codes(texts)
-    if codes is not None:
-        return np.ascontiguousarray(codes).view(f"S{codes.shape[1]}").ravel()
-    try:
-        return texts.to_numpy(dtype=object).astype(np.bytes_)
-    except UnicodeEncodeError:
-        return np.array([_to_ascii(text.strip()) for text in texts], dtype=np.bytes_)
-
-
-def _to_ascii(text: str) -> str:
-    """Return a text whose digits are those of ASCII, with a question mark for other signs."""
-    with_digits = re.sub(r"\d", lambda digit: str(int(digit[0])), text)
-    return with_digits.encode("ascii", "replace").decode()
-
-
-def _whole_numbers(characters: np.ndarray, first: int, end: int) -> Array:
-    """Return the numbers (m,) that the digits in these columns of ASCII codes form.
-
-    They are 0 for a group that is absent, whose columns are both -1.
-    """
-    numbers = np.zeros(len(characters))
-    for column in range(first, end):
-        numbers = 10 * numbers + (characters[:, column] - ord("0"))
-    return numbers
-
-
 def _first_text(cells: pd.Series) -> str:
     """Return the first text that is not empty; an empty one if no cell has a text."""
     return next((cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()), "")
@@ -470,7 +417,7 @@ def _read_stamps(
     options: dict[str, Any]
     if time_format:
         options = {"format": time_format}
-    elif time_format is None and re.match(r"\d{4}-\d\d-\d\d", first):
+    elif time_format is None and re.match(r"\d{4}-\d\d-\d\d", first) and not HALF_DAY.search(first):
         options = {"format": "ISO8601"}
     else:
         options = {"dayfirst": re.match(r"\d{1,2}\.\d", first) is not None}
@@ -480,6 +427,14 @@ def _read_stamps(
         options = {}
     else:
         options["utc"] = True
+    if convert is pd.to_timedelta:
+        at_once = read_durations(cells)
+    elif options.get("format") == "ISO8601":
+        at_once = None  # pandas is as fast
+    else:
+        at_once = read_stamps(cells, first, time_format)
+    if at_once is not None:
+        return at_once
     texts = cells
     if "," in first and not time_format:
         texts = cells.str.replace(r"(:\d\d),(\d)", r"\1.\2", regex=True)

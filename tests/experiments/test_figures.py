@@ -614,6 +614,7 @@ def test_the_front_is_the_definition():
 
 def test_models_of_different_plants_do_not_compete_on_a_front():
     results = make_grid(error_threshold=UNORDERED_THRESHOLDS, system=("tanks", "servo"), seed=[1])
+    results.parameters["system"] = "system"
     numbers = results.numbers[""]
     numbers.loc[results.jobs["system"] == "servo", "smse"] += 10.0
     figure = plan(results)["pareto_front"]()

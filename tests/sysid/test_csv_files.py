@@ -505,6 +505,7 @@ def make_sparse_archive():
 @pytest.mark.parametrize(
     ("suffix", "content"),
     [("tar", make_sparse_archive()), ("csv.gz", gzip.compress(GOOD_FILE.encode()))],
+    ids=["tar", "gzip"],  # a gzip archive has the present time
 )
 def test_an_archive_is_not_unpacked(load, suffix, content):
     with pytest.raises(ValueError, match=r"run\.(tar|csv\.gz)"):
