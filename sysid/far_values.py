@@ -18,7 +18,7 @@ from sysid.gp.outlier_decisions import MAX_BURST_SAMPLES
 from sysid.narx.lags import Narx
 
 #: A value is far if it is outside of the range learned by more than this many ranges [-].
-FAR_RANGES = 3.0
+FAR_VALUE_RANGES = 3.0
 
 #: After this many excursions that the held value does not explain, the next one is taken for real.
 MAX_UNEXPLAINED_EXCURSIONS = 3
@@ -45,7 +45,7 @@ class _Signal:
         """
         if not self.low < self.high:
             return -math.inf, math.inf
-        margin = FAR_RANGES * (self.high - self.low)
+        margin = FAR_VALUE_RANGES * (self.high - self.low)
         return self.low - margin, self.high + margin
 
     def learn(self, lowest: float, highest: float) -> None:
@@ -74,7 +74,8 @@ class FarValues:
     """Rows with values of inputs or other outputs far outside of the range learned.
 
     A value v is far if ``v < low - 3 (high - low)`` or ``v > high + 3 (high - low)``, where low and
-    high are the smallest and the largest value of its signal in the rows before (`FAR_RANGES`).
+    high are the smallest and the largest value of its signal in the rows before
+    (`FAR_VALUE_RANGES`).
     Rows that have a far value among their lags are not learned; they are predicted with the last
     value before. The eleventh far value in a row (`MAX_BURST_SAMPLES`) is a new level of the
     signal, which is learned from there on. Shorter excursions may be real, too, as the pulses of an

@@ -667,16 +667,9 @@ class Learner:
     def _learn_rows(
         self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
     ) -> tuple[np.ndarray, UpdateReport | None]:
-        """Learn rows in pieces, as `learn`.
+        """Learn rows in pieces, and return what `learn` does.
 
         A piece ends at an outlier, and where the adaptation has to check the errors.
-
-        Returns
-        -------
-        structured array (n,)
-            Record of the rows.
-        UpdateReport or None
-            New report of the sample before the first row, if it was held back and is learned now.
         """
         outliers = self.outliers
         outliers.begin(x, y, follows)

@@ -7,26 +7,13 @@ import numpy as np
 import pytest
 
 from helpers.commands import load_summary, run_identify
-from helpers.records import csv_overrides
+from helpers.records import QUICK_MODEL, csv_overrides
 
 DT = 0.5  # s
 N = 700
 N_LEARNED = round(0.7 * N)
 WRONG = 595  # a sample that validates the model
 SPIKE = 50.0
-QUICK = (
-    "training=fixed",
-    "training.noise_variance=1e-3",
-    "training.length_scales=3",
-    "training.n_initial=20",
-    "budget=20",
-    "propagation=mean_only",
-    "linear_part=none",
-    "narx=orders",
-    "narx.na=1",
-    "narx.nb=1",
-    "narx.nk=1",
-)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +40,7 @@ def runs(tmp_path_factory):
         path.write_text("u,y\n" + "\n".join(f"{a:.6f},{b:.6f}" for a, b in zip(u, y, strict=True)))
         said.clear()
         data = csv_overrides(dt=DT, estimation=path)
-        folders[name] = run_identify(folder / "run", *data, *QUICK, "report=true")
+        folders[name] = run_identify(folder / "run", *data, *QUICK_MODEL, "report=true")
     logger.removeHandler(handler)
     logger.setLevel(level)
     return folders, " ".join(said)

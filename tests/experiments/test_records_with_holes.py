@@ -6,25 +6,12 @@ import numpy as np
 import pytest
 
 from helpers.commands import load_summary, run_identify
-from helpers.records import csv_overrides, has_warning, run_validate
+from helpers.records import QUICK_MODEL, csv_overrides, has_warning, run_validate
 from sysid import store
 
 DT = 0.5
 N = 900
-QUICK = (
-    "training=fixed",
-    "training.noise_variance=1e-3",
-    "training.length_scales=3",
-    "training.n_initial=20",
-    "budget=20",
-    "propagation=mean_only",
-    "linear_part=none",
-    "narx=orders",
-    "narx.na=1",
-    "narx.nb=1",
-    "narx.nk=1",
-    "figures=false",
-)
+QUICK = (*QUICK_MODEL, "figures=false")
 #: samples of the identified part whose output is missing, and the one whose input is
 OUTPUT_HOLES = (100, 101, 200, 300, 400)
 INPUT_HOLE = 500

@@ -39,6 +39,20 @@ SMALL_MODEL = (
     "figures=false",
     "propagation=mean_only",
 )
+#: overrides of a model with one lag of every signal, whose hyper-parameters are given
+QUICK_MODEL = (
+    "training=fixed",
+    "training.noise_variance=1e-3",
+    "training.length_scales=3",
+    "training.n_initial=20",
+    "budget=20",
+    "propagation=mean_only",
+    "linear_part=none",
+    "narx=orders",
+    "narx.na=1",
+    "narx.nb=1",
+    "narx.nk=1",
+)
 ONE_OUTPUT = "data.outputs=[y]"
 BOTH_OUTPUTS = ("data.outputs=[y,z]", "narx.target=all")
 ONE_STEP_ONLY = ("propagation=mean_only", "figures=false", "horizons=[1]")
