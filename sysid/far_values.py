@@ -75,13 +75,13 @@ class FarValues:
 
     A value v is far if ``v < low - 3 (high - low)`` or ``v > high + 3 (high - low)``, where low and
     high are the smallest and the largest value of its signal in the rows before
-    (`FAR_VALUE_RANGES`).
-    Rows that have a far value among their lags are not learned; they are predicted with the last
-    value before. The eleventh far value in a row (`MAX_BURST_SAMPLES`) is a new level of the
-    signal, which is learned from there on. Shorter excursions may be real, too, as the pulses of an
-    input that is at rest otherwise: then the output responds, and samples are beyond the gate
-    although the value before has replaced the far one. After three such excursions the next one is
-    learned. (An input that changes at every sample cannot be told apart from these.)
+    (`FAR_VALUE_RANGES`). Rows that have a far value among their lags are not learned; they are
+    predicted with the last value before. The eleventh far value in a row (`MAX_BURST_SAMPLES`) is a
+    new level of the signal, which is learned from there on. Shorter excursions may be real, too, as
+    the pulses of an input that is at rest otherwise: then the output responds, and samples are
+    beyond the gate although the value before has replaced the far one. After three such excursions
+    the next one is learned. (A failing sensor of an input that changes at every sample looks alike:
+    there, the value before explains nothing, either.)
 
     Parameters
     ----------

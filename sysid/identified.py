@@ -1448,13 +1448,8 @@ def _simulate_linear(arx: LinearArx, name: str, records: Sequence[xr.Dataset]) -
     window = max(arx.narx.max_lag, 1)
     parts = []
     for record in records:
-        measured = record[name].values
-        times = record["time"].values
-        if may_have_holes(record):
-            mean = arx.free_run_of_record(record, window)
-            is_scored = np.isfinite(measured) & np.isfinite(mean)
-        else:
-            mean = arx.free_run(dict(record), n_initial=window)
-            is_scored = np.arange(len(measured)) >= window
-        parts.append((measured[is_scored], mean[is_scored], times[is_scored]))
+        mean, is_scored = arx.simulate_record(record, window)
+        signals = (record[name].values, mean, record["time"].values)
+        measured, mean, times = (signal[is_scored] for signal in signals)
+        parts.append((measured, mean, times))
     return _Predicted.join(parts)

@@ -28,7 +28,6 @@ from sysid import (
     ZeroMean,
     fit_percent,
 )
-from sysid.data.holes import may_have_holes
 from sysid.dead_time import MAX_UNDELAYED
 from sysid.errors import UserError
 from sysid.gross_errors import Screened, are_untouched
@@ -143,12 +142,7 @@ def _errors(
         are_kept.append(is_untouched[np.searchsorted(times, rows["time"].values[is_after_window])])
         if first is not None and first < record.sizes["time"] and needs_no_other_output:
             values = record[narx.target].values
-            if may_have_holes(record):
-                of_record = model.free_run_of_record(record, first)
-                is_scored = np.isfinite(values) & np.isfinite(of_record)
-            else:
-                of_record = model.free_run(dict(record), n_initial=first)
-                is_scored = np.arange(len(values)) >= first
+            of_record, is_scored = model.simulate_record(record, first)
             measured.append(values[is_scored])
             simulated.append(of_record[is_scored])
             are_kept_in_free_run.append(is_untouched[is_scored])

@@ -23,7 +23,13 @@ from sysid.data.columns import (
     split_name,
     units_of_columns,
 )
-from sysid.data.stamps import group_by_form, read_durations, read_stamps, whole_numbers
+from sysid.data.stamps import (
+    MAX_TEXT_CHARACTERS,
+    group_by_form,
+    read_durations,
+    read_stamps,
+    whole_numbers,
+)
 from sysid.errors import UserError
 from sysid.narx.record import MAX_RATE_DIFFERENCE, TIME_TOLERANCE, Array, find_jump
 
@@ -73,9 +79,6 @@ CLOCK = re.compile(r"(?:(\d+):)?(\d{1,3}):(\d\d)(?:[.,](\d+))?")
 
 #: the end of a time of a 12-hour clock
 HALF_DAY = re.compile(r"[AaPp][Mm]$")
-
-#: longest time that a clock shows, which all cells of a column are given room for [characters]
-MAX_CLOCK_CHARACTERS = 40
 
 #: period of a clock without a date, by the number of its fields [s]
 HOUR = 3600.0
@@ -345,9 +348,9 @@ def _read_clock(table: pd.DataFrame, column: int, cells: pd.Series) -> Times:
     texts = cells.fillna("")
     if not isinstance(cells.dtype, pd.StringDtype):
         texts = cells.map(lambda cell: cell if isinstance(cell, str) else "")
-    if texts.str.len().max() > MAX_CLOCK_CHARACTERS:
+    if texts.str.len().max() > MAX_TEXT_CHARACTERS:
         for row, text in enumerate(texts):
-            if len(text.strip()) > MAX_CLOCK_CHARACTERS:
+            if len(text.strip()) > MAX_TEXT_CHARACTERS:
                 raise _no_time(table, row, name, text)
         texts = texts.map(str.strip)
     seconds = np.full(len(cells), np.nan)

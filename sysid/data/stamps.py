@@ -7,7 +7,7 @@ of a 12-hour clock in Python.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -52,9 +52,16 @@ DURATION = re.compile(
 #: years that nanoseconds since 1970 can count
 YEARS = (1678, 2261)
 
+#: largest duration that nanoseconds can count [d]
+MAX_DAYS = 106_750
+
+#: A column with a longer text is not read at once, because all texts get room for it [characters].
+MAX_TEXT_CHARACTERS = 40
+
 #: a year of two digits up to this one is after 2000
 LAST_SHORT_YEAR = 68
 
+#: nanoseconds in a second
 NS_PER_SECOND = 1_000_000_000
 
 
@@ -66,40 +73,44 @@ def read_stamps(cells: pd.Series, first: str, time_format: str | None) -> pd.Ser
     """
     known_format = time_format or _guess_format(first)
     pattern = None if known_format is None else _pattern_of(known_format)
-    if pattern is None:
+    stamps = None if pattern is None else _read(cells, pattern, _stamps_of, "M8[ns]")
+    if stamps is None:
         return None
-    stamps = np.full(len(cells), np.datetime64("NaT", "ns"))
-    for rows, form, characters in group_by_form(cells.fillna("")):
-        if not form:
-            continue
-        match = pattern.fullmatch(form)
-        if match is None:
-            return None
-        of_group = _stamps_of(_Fields(match, characters))
-        if of_group is None:
-            return None
-        stamps[rows] = of_group
     return pd.Series(stamps, index=cells.index).dt.tz_localize("UTC")
 
 
 def read_durations(cells: pd.Series) -> pd.Series | None:
     """Return durations such as ``1 days 00:00:01.5``; missing cells are NaT.
 
-    None: the texts do not all have this form.
+    None: the texts do not all have this form, or some fields are out of range.
     """
-    durations = np.full(len(cells), np.timedelta64("NaT", "ns"))
-    for rows, form, characters in group_by_form(cells.fillna("")):
+    durations = _read(cells, DURATION, _durations_of, "m8[ns]")
+    return None if durations is None else pd.Series(durations, index=cells.index)
+
+
+def _read(
+    cells: pd.Series,
+    pattern: re.Pattern[str],
+    convert: Callable[[_Fields], np.ndarray | None],
+    kind: str,
+) -> np.ndarray | None:
+    """Return what the fields of all texts (n,) are converted into, NaT for missing cells.
+
+    None: some text does not have the pattern, is too long, or has a field out of range.
+    """
+    texts = cells.fillna("")
+    if texts.str.len().max() > MAX_TEXT_CHARACTERS:
+        return None
+    values = np.full(len(cells), "NaT", dtype=kind)
+    for rows, form, characters in group_by_form(texts):
         if not form:
             continue
-        match = DURATION.fullmatch(form)
-        if match is None:
+        match = pattern.fullmatch(form)
+        of_group = None if match is None else convert(_Fields(match, characters))
+        if of_group is None:
             return None
-        fields = _Fields(match, characters)
-        if not fields.are_within("hour", 0, 23) or not _are_times(fields):
-            return None
-        seconds = 86_400 * fields["days"] + fields.seconds_of_day(fields["hour"])
-        durations[rows] = (seconds * NS_PER_SECOND + fields.nanoseconds()).astype("m8[ns]")
-    return pd.Series(durations, index=cells.index)
+        values[rows] = of_group
+    return values
 
 
 def _guess_format(first: str) -> str | None:
@@ -178,6 +189,15 @@ class _Fields:
 def _are_times(fields: _Fields) -> bool:
     """Return whether minutes and seconds are those of a clock."""
     return fields.are_within("minute", 0, 59) and fields.are_within("second", 0, 59)
+
+
+def _durations_of(fields: _Fields) -> np.ndarray | None:
+    """Return the durations (m,) of texts of one form; None if a field is out of range."""
+    is_time = fields.are_within("hour", 0, 23) and _are_times(fields)
+    if not is_time or not fields.are_within("days", 0, MAX_DAYS):
+        return None
+    seconds = 86_400 * fields["days"] + fields.seconds_of_day(fields["hour"])
+    return np.asarray((seconds * NS_PER_SECOND + fields.nanoseconds()).astype("m8[ns]"))
 
 
 def _stamps_of(fields: _Fields) -> np.ndarray | None:

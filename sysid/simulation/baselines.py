@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array
+from sysid.data.holes import may_have_holes
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Linear
@@ -100,6 +101,23 @@ class Baseline(ABC):
         inputs = np.column_stack([used[name] for name in narx.input_names] or [np.empty((n, 0))])
         self._simulate(outputs, inputs, first)
         return outputs[:, narx.output_names.index(narx.target)].copy()
+
+    def simulate_record(self, record: xr.Dataset, first: int) -> tuple[Array, NDArray[np.bool_]]:
+        """Simulate the target output of a record, with or without holes, from `first` on.
+
+        Returns
+        -------
+        (n,) array
+            The simulated output.
+        (n,) array of bool
+            Which samples can be scored: they are measured, and simulated.
+        """
+        measured = record[self.narx.target].values
+        if may_have_holes(record):
+            simulated = self.free_run_of_record(record, first)
+            return simulated, np.isfinite(measured) & np.isfinite(simulated)
+        simulated = self.free_run(dict(record), n_initial=first)
+        return simulated, np.arange(len(measured)) >= first
 
     def free_run_of_record(self, record: xr.Dataset, first: int) -> Array:
         """Simulate the target output of a record from the sample `first` on.

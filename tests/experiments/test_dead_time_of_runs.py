@@ -7,19 +7,10 @@ import pytest
 
 from experiments.identify.settings import LagOptions
 from helpers.commands import load_summary, run_identify
-from helpers.records import csv_overrides, has_warning, run_validate
+from helpers.records import GIVEN_MODEL, csv_overrides, has_warning, run_validate
 from sysid import store
 
 DT = 0.5
-QUICK = (
-    "training=fixed",
-    "training.noise_variance=1e-3",
-    "training.length_scales=3",
-    "training.n_initial=20",
-    "budget=20",
-    "propagation=mean_only",
-    "linear_part=none",
-)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +32,7 @@ def data(tmp_path_factory):
 def automatic(data, tmp_path_factory):
     """Folder of a run with automatic lags."""
     folder = tmp_path_factory.mktemp("automatic")
-    return run_identify(folder, *data, *QUICK, "narx.max_order=1", "figures=false")
+    return run_identify(folder, *data, *GIVEN_MODEL, "narx.max_order=1", "figures=false")
 
 
 def test_lags_begin_with_the_dead_times(automatic):
@@ -65,7 +56,7 @@ def test_the_result_file_states_the_orders(automatic):
 
 @pytest.mark.slow
 def test_dead_times_are_drawn(data, tmp_path):
-    folder = run_identify(tmp_path, *data, *QUICK, "narx.max_order=1", "figures=true")
+    folder = run_identify(tmp_path, *data, *GIVEN_MODEL, "narx.max_order=1", "figures=true")
     assert (folder / "dead_time.png").stat().st_size > 10_000
 
 
@@ -84,7 +75,7 @@ def with_short_lags(data, tmp_path_factory):
     """Folder of a run whose lags end before heat acts."""
     lags = ("narx=orders", "narx.na=1", "narx.nb=3")
     folder = tmp_path_factory.mktemp("short_lags")
-    return run_identify(folder, *data, *QUICK, *lags, "figures=false")
+    return run_identify(folder, *data, *GIVEN_MODEL, *lags, "figures=false")
 
 
 def test_missing_lags_are_told_with_what_to_do(with_short_lags):
@@ -107,7 +98,7 @@ def test_a_validation_tells_which_lags_are_missing(with_short_lags, data, tmp_pa
 
 def test_given_orders_begin_with_the_dead_times(data, tmp_path):
     lags = ("narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=auto")
-    summary = load_summary(run_identify(tmp_path, *data, *QUICK, *lags, "figures=false"))
+    summary = load_summary(run_identify(tmp_path, *data, *GIVEN_MODEL, *lags, "figures=false"))
     assert summary["narx"]["nk"] == [15, 3]
     found = summary["dead_times"]
     assert found["by_input"]["heat"]["samples"] == 15
@@ -146,7 +137,7 @@ HEATER = (
 def stream(tmp_path_factory):
     """Folder of a stream whose heat acts after 31 samples."""
     folder = tmp_path_factory.mktemp("stream")
-    return run_identify(folder, *HEATER, *QUICK, "narx.nk=auto")
+    return run_identify(folder, *HEATER, *GIVEN_MODEL, "narx.nk=auto")
 
 
 def test_lags_of_a_stream_move_to_the_dead_time(stream):

@@ -3,11 +3,10 @@
 import json
 import logging
 
-import numpy as np
 import pytest
 
 from helpers.commands import load_summary, run_identify
-from helpers.records import QUICK_MODEL, csv_overrides
+from helpers.records import QUICK_MODEL, csv_overrides, simulate_tanh
 
 DT = 0.5  # s
 N = 700
@@ -19,12 +18,7 @@ SPIKE = 50.0
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Folders of runs on a record without and with a gross error, and what the second one said."""
-    rng = np.random.default_rng(0)
-    u = rng.normal(size=N)
-    y = np.zeros(N)
-    for k in range(1, N):
-        y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1])
-    y += 0.02 * rng.normal(size=N)
+    u, y = simulate_tanh(N)
     folders = {}
     logger = logging.getLogger("experiments")
     said = []

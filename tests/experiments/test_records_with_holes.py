@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.commands import load_summary, run_identify
-from helpers.records import QUICK_MODEL, csv_overrides, has_warning, run_validate
+from helpers.records import QUICK_MODEL, csv_overrides, has_warning, run_validate, simulate_tanh
 from sysid import store
 
 DT = 0.5
@@ -22,12 +22,7 @@ VALIDATION_HOLES = (700, 701, 850)
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Path of a record with holes of the output and of an input."""
-    rng = np.random.default_rng(0)
-    u = rng.normal(size=N)
-    y = np.zeros(N)
-    for k in range(1, N):
-        y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1])
-    y += 0.02 * rng.normal(size=N)
+    u, y = simulate_tanh(N)
     y[[*OUTPUT_HOLES, *VALIDATION_HOLES]] = np.nan
     u[INPUT_HOLE] = np.nan
     rows = [

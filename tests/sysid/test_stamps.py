@@ -92,6 +92,15 @@ def test_durations_are_those_of_pandas():
         pd.testing.assert_series_equal(read_durations(cells), expected.astype("m8[ns]"))
     assert read_durations(pd.Series(["-1 days +23:59:59"])) is None
     assert read_durations(pd.Series(["0 days 25:00:00"])) is None
+    assert read_durations(pd.Series(["200000 days 00:00:00"])) is None
+    assert read_durations(pd.Series([f"{10**30} days 00:00:00"])) is None
+
+
+def test_a_column_with_a_long_text_is_left_to_pandas():
+    """All texts would get as much room as the longest one."""
+    stamps = pd.Series(["01.01.2024 00:00:00", "01.01.2024" + 10**6 * " "])
+    assert read_stamps(stamps, stamps[0], None) is None
+    assert read_durations(pd.Series(["0 days 00:00:01", 10**6 * "0"])) is None
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ SMALL_MODEL = (
     "figures=false",
     "propagation=mean_only",
 )
-#: overrides of a model with one lag of every signal, whose hyper-parameters are given
-QUICK_MODEL = (
+#: overrides of a small model whose hyper-parameters are given
+GIVEN_MODEL = (
     "training=fixed",
     "training.noise_variance=1e-3",
     "training.length_scales=3",
@@ -48,11 +48,9 @@ QUICK_MODEL = (
     "budget=20",
     "propagation=mean_only",
     "linear_part=none",
-    "narx=orders",
-    "narx.na=1",
-    "narx.nb=1",
-    "narx.nk=1",
 )
+#: the same with one lag of every signal
+QUICK_MODEL = (*GIVEN_MODEL, "narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=1")
 ONE_OUTPUT = "data.outputs=[y]"
 BOTH_OUTPUTS = ("data.outputs=[y,z]", "narx.target=all")
 ONE_STEP_ONLY = ("propagation=mean_only", "figures=false", "horizons=[1]")
@@ -152,3 +150,13 @@ def has_warning(content, words):
 def read_validation(folder):
     """Return the groups of validation.nc by their name."""
     return store.read_groups(Path(folder) / "validation.nc", kind="validation")
+
+
+def simulate_tanh(n):
+    """Return u and y (n,) of y[k] = 0.8 y[k-1] + tanh(u[k-1]), measured with noise."""
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=n)
+    y = np.zeros(n)
+    for k in range(1, n):
+        y[k] = 0.8 * y[k - 1] + np.tanh(u[k - 1])
+    return u, y + 0.02 * rng.normal(size=n)
