@@ -37,7 +37,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import fdtrc
 
 from sysid.arrays import Array, Indices, check_whole
-from sysid.gross_errors import screen_records
+from sysid.gross_errors import screen_records, std_of_residuals
 from sysid.narx.record import Record, read_records
 from sysid.progress_display import shows_progress
 from sysid.simulation.linear_models import HeldOutErrors
@@ -64,6 +64,14 @@ N_TESTED_AFTER = 3
 
 #: number of folds that are held out in turn
 N_DELAY_FOLDS = 5
+
+#: Where gross errors were found in the records, rows whose error exceeds this many robust standard
+#: deviations are left out, unless they are more than this fraction of the rows.
+LARGE_ERROR_STDS = 4.0
+MAX_LARGE_FRACTION = 0.03
+
+#: number of times that rows with large errors are looked for
+N_SEARCHES_FOR_LARGE_ERRORS = 5
 
 #: The windows of the inputs are moved at most this many times in turn; those of more inputs than
 #: this are moved twice.
@@ -260,8 +268,8 @@ def estimate_dead_times(
     15
     """
     check_whole(max_delay, 0, "estimate_dead_times: max_delay")
-    screened = screen_records(records, [target], inputs).records
-    read = read_records(screened, [target, *inputs])
+    screened = screen_records(records, [target], inputs)
+    read = read_records(screened.records, [target, *inputs])
     unit = read[0].attributes[target].get("units", "")
     nothing = DeadTimes({}, read[0].sampling_time, read[0].time_unit, unit, [])
     moving = [name for name in inputs if _moves(read, name)]
@@ -270,6 +278,8 @@ def estimate_dead_times(
     regression = _Regression.of(read, target, moving, max_delay)
     if regression is None:
         return nothing
+    if screened.n_found:
+        regression = regression.without_large_errors()
     windows = regression.scan()
     found = {}
     for name in moving:
@@ -363,6 +373,30 @@ class _Regression:
         sample = np.concatenate(samples)
         return cls(x, y, sample, columns, float(np.nanstd(measured)))
 
+    def without_large_errors(self) -> "_Regression":
+        """Return the regression without the rows of large errors, if these are few.
+
+        Where some gross errors were found, others may have remained: a few of them among the
+        outputs or their lags would decide which delay has the smallest error. The errors are those
+        of held-out folds, with the windows of the smallest error.
+        """
+        regression = self
+        for _ in range(N_SEARCHES_FOR_LARGE_ERRORS):
+            windows = regression.scan()
+            errors = regression.held_out.residuals(regression._others(windows, ""))
+            is_kept = np.abs(errors) <= LARGE_ERROR_STDS * std_of_residuals(errors)
+            n_large = np.count_nonzero(~is_kept)
+            if not n_large or n_large > MAX_LARGE_FRACTION * len(errors):
+                break
+            regression = _Regression(
+                regression.x[is_kept],
+                regression.y[is_kept],
+                regression.sample[is_kept],
+                self.columns,
+                self.scale,
+            )
+        return regression
+
     def _window(self, name: str, delay: int) -> list[int]:
         """Return the columns of an input whose window begins at this delay."""
         columns: list[int] = self.columns[name][delay : delay + N_WINDOW].ravel().tolist()
@@ -406,7 +440,8 @@ class _Regression:
         others = self._others(windows, name)
         error_without = float(self.held_out.rmse(others))
         found = DeadTime(None, self.scale * errors, self.scale * error_without, np.nan)
-        end = min(windows[name] + N_WINDOW + N_TESTED_AFTER, len(self.columns[name]))
+        latest = self._latest_equal(errors, windows[name])
+        end = min(latest + N_WINDOW + N_TESTED_AFTER, len(self.columns[name]))
         first = max(0, windows[name] - self._n_tested_before(name, others))
         squares, p_values = self._test_lags(name, first, end, others)
         # The last lag stands for all later ones, too, if the input is held for many samples.
@@ -442,6 +477,17 @@ class _Regression:
         onset = min(delay, begin)
         slow_onset = onset if onset > MAX_UNDELAYED else None
         return found._replace(samples=None, p_value=np.nan, slow_onset=slow_onset)
+
+    def _latest_equal(self, errors: Array, delay: int) -> int:
+        """Return the last of the delays from this one on whose errors count as equal to its own.
+
+        At most `N_WINDOW` delays follow. Where the effect is slow, neighbouring windows are equally
+        good, and an early one ends before the lags of the largest effect.
+        """
+        following = errors[delay : delay + N_WINDOW + 1]
+        is_worse = following > MAX_EQUAL_DELAY_ERROR_RATIO * errors[delay]
+        n_equal = int(np.argmax(is_worse)) if is_worse.any() else len(following)
+        return delay + n_equal - 1
 
     def _n_tested_before(self, name: str, others: Sequence[int]) -> int:
         """Return how many lags before the window of an input are tested: as many as rows allow."""

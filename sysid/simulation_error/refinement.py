@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sysid.arrays import Array, as_number, check_counts, listed_numbers
+from sysid.arrays import Array, as_number, check_counts, listed, listed_numbers
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
-from sysid.gp.kernels import Matern52, Stationary
+from sysid.gp.kernels import Matern52, SquaredExponential, Stationary
 from sysid.gp.mean import LinearMean
 from sysid.narx.lags import Narx
 from sysid.simulation.segments import Limits, Segment, n_scored_samples
@@ -62,6 +62,11 @@ MIN_FITTED_SLOPE = 0.02
 # The list of metrics starts again from the first after a stage that lowers the held-out mean square
 # by more than this fraction [-].
 MIN_RELATIVE_GAIN = 0.02
+# Factor of all length scales for a kernel whose functions are smooth; 1 for the others [-].
+LENGTH_FACTORS: dict[type[Stationary], float] = {SquaredExponential: 2.0}
+# All starts go this fraction of the iterations, and at least so many; then the best one goes on.
+RACE_DIVISOR = 3
+MIN_RACE_ITERATIONS = 3
 # Factors of the penalty, tried in turn until the first weights beat the linear model [-].
 PENALTY_FACTORS = (1.0, 10.0, 100.0, 1000.0)
 # The search for the metric uses one window for each of this many products features x points, and at
@@ -176,7 +181,9 @@ class OutputErrorRefinement(Estimator):
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). This is done in
        several metrics: with the regressors whitened, which separates a level from a difference;
        with every regressor by itself, which suits short records; and with the state of the linear
-       model (`state_metric`), which has few coordinates whatever the number of lags. The search
+       model (`state_metric`), which has few coordinates whatever the number of lags. Each metric
+       is tried with each kernel: a smooth one extrapolates better where the function is nearly a
+       polynomial, such as a product of input and output, and a rough one follows a bend. The search
        continues from two starts, one after the other: the best metric of all lags, by the error on
        the windows held back, and the best metric of the state. If neither beats the linear model,
        up to a thousand times the penalty is tried. If that does not help, the model stays linear.
@@ -218,13 +225,18 @@ class OutputErrorRefinement(Estimator):
     #: windows for the metric, spread over the record; more for many features and points
     search_windows: int = 8
     hold_every: int = 4  # every n-th of these windows is held back to score the stages
-    #: prototype; in the metric it is isotropic, of unit length scale
-    kernel: Stationary = field(default_factory=Matern52)
+    #: prototypes; in the metric they are isotropic, of unit length scale. The lengths above are
+    #: those of rough kernels; those of `SquaredExponential` are twice as long.
+    kernels: Sequence[Stationary] = field(
+        default_factory=lambda: (Matern52(), SquaredExponential())
+    )
 
     def __post_init__(self) -> None:
         for name in ("powers", "plain_spreads", "state_spreads"):
             numbers = listed_numbers(getattr(self, name), f"OutputErrorRefinement: {name}")
             object.__setattr__(self, name, numbers)
+        kernels = listed(self.kernels, "OutputErrorRefinement: kernels", "kernels")
+        object.__setattr__(self, "kernels", kernels)
         check_counts(
             self,
             search_points=1,
@@ -236,12 +248,14 @@ class OutputErrorRefinement(Estimator):
             hold_every=2,
         )
         is_short = self.transient < self.window
-        is_kernel = isinstance(self.kernel, Stationary) and self.kernel.is_prototype
+        are_kernels = bool(kernels) and all(
+            isinstance(kernel, Stationary) and kernel.is_prototype for kernel in kernels
+        )
         are_powers = bool(self.powers) and all(0 <= power <= 1 for power in self.powers)
         requirements = [
             ("transient", is_short, f"below window ({self.window})"),
             ("powers", are_powers, "numbers from 0 to 1, at least one"),
-            ("kernel", is_kernel, "the prototype of a stationary kernel"),
+            ("kernels", are_kernels, "prototypes of stationary kernels, at least one"),
         ]
         for name in ("penalty", "spread", "first_spread"):
             value = getattr(self, name)
@@ -251,7 +265,7 @@ class OutputErrorRefinement(Estimator):
             requirements.append((name, are_positive, "positive and finite"))
         for name, is_met, requirement in requirements:
             if not is_met:
-                error = UserTypeError if name == "kernel" else UserError
+                error = UserTypeError if name == "kernels" else UserError
                 raise error(
                     f"OutputErrorRefinement: {name} must be {requirement}, "
                     f"got {getattr(self, name)!r}"
@@ -317,6 +331,11 @@ def _in_output_units(notes: list[dict[str, Any]], unit: float) -> list[dict[str,
     return converted
 
 
+def _length_factor(kernel: Stationary) -> float:
+    """Return the factor of all length scales for a kernel."""
+    return LENGTH_FACTORS.get(type(kernel), 1.0)
+
+
 class _Stage(NamedTuple):
     """Result of one stage."""
 
@@ -325,6 +344,10 @@ class _Stage(NamedTuple):
     penalty: float
     is_linear: bool = False  # whether no weights were found that help
     moves: bool = False  # whether the metric was fitted too
+
+
+#: candidates of one kernel, with weights of zero, by the name of their metric
+_Starts: TypeAlias = dict[str, Candidate]
 
 
 class _MetricTrial(NamedTuple):
@@ -404,52 +427,83 @@ class _Stages:
     def begin(self, linear: Candidate) -> list[_Stage]:
         """Return the stages to start from: the best metric of all lags, and the best of the state.
 
-        They are separate, since the search cannot leave the state. The penalty is the lightest with
-        which one of them beats the linear model on the windows held back. With a heavier penalty
-        than the first, only the best metrics so far are tried again. If no penalty helps, the
-        linear model alone is returned.
+        They are separate, since the search cannot leave the state. The metrics of each kernel race
+        against each other (`race`), and the better kernel is taken. The penalty is the lightest
+        with which one of them beats the linear model on the windows held back. With a heavier
+        penalty than the first, only the best metrics so far are tried again. If no penalty helps,
+        the linear model alone is returned.
         """
         settings = self.settings
         x = np.concatenate([window.regressors[window.transient :] for window in self.fitted])
         metrics = {"whitened": whitening(x)[0] / settings.first_spread}
         for spread in settings.plain_spreads:
             metrics[f"plain {spread:g}"] = np.eye(x.shape[1]) / spread
-        of_lags = {}
-        of_state = {}
-        for name, matrix in metrics.items():
-            of_lags[name] = self.add_points(linear, matrix, x, self.n_points)
         state = state_metric(linear, x)
-        if len(state):
-            for spread in settings.state_spreads:
+        of_lags: list[_Starts] = []
+        of_state: list[_Starts] = []
+        for kernel in settings.kernels:
+            factor = _length_factor(kernel)
+            starts = {}
+            for name, matrix in metrics.items():
+                starts[name] = self.add_points(linear, kernel, matrix / factor, x, self.n_points)
+            of_lags.append(starts)
+            starts = {}
+            for spread in settings.state_spreads if len(state) else ():
                 # A generator of its own, so that the other starts do not depend on this one.
                 (generator,) = self.generator.spawn(1)
-                of_state[f"state {spread:g}"] = add_points(
-                    linear, settings.kernel, state / spread, x, self.n_points, generator
+                starts[f"state {spread:g}"] = add_points(
+                    linear, kernel, state / (factor * spread), x, self.n_points, generator
                 )
-        any_start = next(iter(of_lags.values()))
-        groups = [group for group in (of_lags, of_state) if group]
+            of_state.append(starts)
+        any_start = of_lags[0]["whitened"]
+        groups = [of_lags, of_state] if any(of_state) else [of_lags]
         for factor in PENALTY_FACTORS:
             penalty = factor * settings.penalty
             best_of_groups = []
-            for number, group in enumerate(groups):
-                stages = {name: self.refine(name, start, penalty) for name, start in group.items()}
-                best = min(stages.values(), key=_error_of)
-                best_of_groups.append(best)
-                # several if all of them run away
-                groups[number] = {
-                    name: group[name]
-                    for name, stage in stages.items()
-                    if stage.held_out_error <= best.held_out_error
-                }
+            for group in groups:
+                best_of_kernels = []
+                for number, starts in enumerate(group):
+                    best, group[number] = self.race(starts, penalty)
+                    best_of_kernels.append(best)
+                best_of_groups.append(min(best_of_kernels, key=_error_of))
             if min(map(_error_of, best_of_groups)) < self.linear_error:
                 return best_of_groups
         return [_Stage(any_start, self.linear_error, penalty, is_linear=True)]
 
+    def race(self, starts: _Starts, penalty: float) -> tuple[_Stage, _Starts]:
+        """Return the best stage of several starts, and the start that led to it.
+
+        All of them go some iterations; only the best goes on. Several starts are returned if all of
+        them run away.
+        """
+        n_race = self.settings.iterations
+        if len(starts) > 1:
+            n_race = max(MIN_RACE_ITERATIONS, n_race // RACE_DIVISOR)
+        stages = {}
+        for name, start in starts.items():
+            stages[name] = self.refine(name, start, penalty, max_iterations=n_race)
+        best = min(stages.values(), key=_error_of)
+        in_race = {
+            name: starts[name]
+            for name, stage in stages.items()
+            if stage.held_out_error <= best.held_out_error
+        }
+        n_left = self.settings.iterations - n_race
+        if n_left > 0 and np.isfinite(best.held_out_error):
+            name = next(iter(in_race))
+            further = self.refine(name, best.candidate, penalty, max_iterations=n_left)
+            best = min(best, further, key=_error_of)
+        return best, in_race
+
     def add_points(
-        self, candidate: Candidate, matrix: Array, regressors: Array, n_points: int
+        self,
+        candidate: Candidate,
+        kernel: Stationary,
+        matrix: Array,
+        regressors: Array,
+        n_points: int,
     ) -> Candidate:
         """Return the candidate with other points and zero weights; see `metric.add_points`."""
-        kernel = self.settings.kernel
         return add_points(candidate, kernel, matrix, regressors, n_points, self.generator)
 
     def change_metric(
@@ -465,14 +519,15 @@ class _Stages:
         z = candidate.scaling.transform(x)
         coordinate_slopes = gradient(candidate, z, candidate.kernel(z, candidate.points))
         slopes = coordinate_slopes @ candidate.scaling.linear_part()
-        metric = gradient_metric(x, slopes, spread=self.settings.spread, power=power)
+        spread = _length_factor(candidate.kernel) * self.settings.spread
+        metric = gradient_metric(x, slopes, spread=spread, power=power)
         if metric is None:
             return None
         matrix, spectrum = metric
         if moves:
             n_strong = int(np.sum(spectrum[:MAX_METRIC_DIRECTIONS] > MIN_FITTED_SLOPE))
             matrix = matrix[: max(1, n_strong)]
-        new = self.add_points(candidate, matrix, x, self.n_points)
+        new = self.add_points(candidate, candidate.kernel, matrix, x, self.n_points)
         start = transfer(candidate, new, x, self.fitted)
         return self.refine("metric", start, penalty, moves, power=power, spectrum=spectrum.tolist())
 
@@ -482,14 +537,19 @@ class _Stages:
         start: Candidate,
         penalty: float,
         moves: bool = False,
+        *,
+        max_iterations: int | None = None,
         **details: Any,
     ) -> _Stage:
         """Fit linear part and weights of a candidate, and its metric if it moves.
 
-        The fit is to the windows that are not held back.
+        The fit is to the windows that are not held back. It takes at most the iterations of the
+        settings, unless another number is given.
         """
+        if max_iterations is None:
+            max_iterations = self.settings.iterations
         problem = FreeRunProblem(start, self.fitted, penalty, moves)
-        candidate, cost, n_iterations = problem.minimise(self.settings.iterations)
+        candidate, cost, n_iterations = problem.minimise(max_iterations)
         held_out_error = self.note(
             name,
             candidate,
@@ -525,7 +585,8 @@ class _Stages:
         """Return a candidate of n points that approximates the function of a stage."""
         candidate = stage.candidate
         x = free_run_regressors(candidate, self.fitted)
-        new = self.add_points(candidate, candidate.scaling.linear_part(), x, n)
+        metric = candidate.scaling.linear_part()
+        new = self.add_points(candidate, candidate.kernel, metric, x, n)
         return transfer(candidate, new, x, self.fitted)
 
     def refine_resized(self, stage: _Stage, n: int) -> _Stage:
@@ -584,6 +645,7 @@ class _Stages:
             held_out_error = np.inf
         note = {
             "stage": name,
+            "kernel": type(candidate.kernel).__name__,
             "points": len(candidate.points),
             "fitted rmse": fitted_error,
             "held rmse": held_out_error,

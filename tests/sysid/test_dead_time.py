@@ -19,6 +19,7 @@ from sysid import (
     rank_lags,
 )
 from sysid.dead_time import DeadTime, DeadTimes
+from sysid.gross_errors import screen_records
 from sysid.lag_choice import best_arx, best_arx_of_equal_lags
 from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import Trial
@@ -169,14 +170,14 @@ def test_outliers_and_missing_samples_do_not_hide_a_dead_time():
     assert estimated(record.assign(y=("time", y))) == [15]
 
 
-def heater_record(seed):
-    """Return a record with errors; heat acts through a wall, from the eighth sample on."""
+def heater_record(seed, n=3000, n_errors=30):
+    """Return a record with errors of 4 K; heat acts through a wall, from the eighth sample on."""
     rng = np.random.default_rng(seed)
-    heat = np.repeat(rng.uniform(10, 90, 60), 70)[:3000]
-    flow = np.repeat(rng.uniform(2, 6, 30), 120)[:3000]
+    heat = np.repeat(rng.uniform(10, 90, 60), 70)[:n]
+    flow = np.repeat(rng.uniform(2, 6, n // 100), 120)[:n]
     trajectory = simulators.simulate(simulators.Heater(), np.column_stack([heat, flow]), dt=0.5)
-    y = trajectory.to_dataset()["temperature"].values + 0.08 * rng.normal(size=3000)
-    y[rng.choice(3000, 30, replace=False)] += 4.0
+    y = trajectory.to_dataset()["temperature"].values + 0.08 * rng.normal(size=n)
+    y[rng.choice(n, n_errors, replace=False)] += 4.0
     return make_record({"y": y, "heat": heat, "flow": flow}, name="r", sampling_time=0.5)
 
 
@@ -189,6 +190,33 @@ def test_a_slow_onset_with_outliers_is_not_found_too_late(seed):
     onset = found["heat"].samples or found["heat"].slow_onset
     assert 3 <= onset <= 8
     assert found["heat"].largest_shift == onset - 1
+
+
+@pytest.mark.parametrize("seed", [2, 6, 7])
+def test_gross_errors_that_the_screen_leaves_do_not_decide(seed):
+    """Some of those in the steep start-up remain, and would have more weight than the delay."""
+    record = heater_record(seed, n=4000, n_errors=0)
+    rng = np.random.default_rng(seed)
+    y = record["y"].values.copy()
+    signs = rng.choice([-1.0, 1.0], 40)
+    y[rng.choice(len(y), 40, replace=False)] += signs * rng.uniform(2.0, 6.0, 40)
+    y[rng.choice(len(y), 80, replace=False)] = np.nan
+    record = record.assign(y=("time", y))
+    n_left = 40 - sum(screen_records(record, ["y"], ["heat", "flow"]).n_found.values())
+    assert n_left > 0
+
+    found = estimate_dead_times(record, "y", ["heat", "flow"]).by_input["heat"]
+
+    assert 3 <= (found.samples or found.slow_onset) <= 9
+    assert found.errors.min() < 0.12  # the noise has a standard deviation of 0.08
+
+
+def test_many_large_errors_are_no_gross_errors():
+    """Steps of a slow plant without noise are the only large errors, and the information."""
+    record, _ = simulate("hammerstein", "steps", 5)
+    y = record["y"].values.copy()
+    y[1000] += 10.0 * y.std()
+    assert estimated(record.assign(y=("time", y))) == estimated(record)
 
 
 def test_an_effect_at_once_has_no_slow_onset():
