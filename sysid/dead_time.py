@@ -145,6 +145,11 @@ class DeadTime(NamedTuple):
     slow_onset: int | None = None
 
     @property
+    def unexplained_fraction(self) -> float:
+        """Smallest held-out error as a fraction of that without this input."""
+        return float(self.errors.min()) / max(self.error_without, np.finfo(float).tiny)
+
+    @property
     def shift(self) -> int:
         """Number of lags from 0 on that an input with this dead time does not need.
 
@@ -278,12 +283,16 @@ def estimate_dead_times(
     regression = _Regression.of(read, target, moving, max_delay)
     if regression is None:
         return nothing
+    windows = regression.scan()
+    found = {name: regression.find_onset(name, windows) for name in moving}
     if screened.n_found:
         regression = regression.without_large_errors()
-    windows = regression.scan()
-    found = {}
-    for name in moving:
-        found[name] = regression.find_onset(name, windows)
+        windows = regression.scan()
+        for name in moving:
+            of_cleaned = regression.find_onset(name, windows)
+            # Without noise, the only large errors may be those after the steps of an input.
+            if of_cleaned.unexplained_fraction < found[name].unexplained_fraction:
+                found[name] = of_cleaned
     warnings = []
     driven = regression.find_feedback(windows)
     if driven:

@@ -34,7 +34,7 @@ predictions (a simulation, here called free run) such a model may drift or diver
      Levenberg-Marquardt minimises the error of the simulation itself over linear part, weights and
      the directions in which the function varies. It uses exact sensitivities of the free run
      (`output_error.py`) on windows of the records (`windows.py`). The first directions are those
-     of the gradient of the function (`metric.py`).
+     of the gradient of the function (`metric.py`). A rough and a smooth kernel compete.
 
 5. *Choice* (`training.FreeRun`). The estimator with the smallest held-out error is fitted to all
    segments. Its free run must stay within the range of the samples, widened by half of that range

@@ -211,12 +211,19 @@ def test_gross_errors_that_the_screen_leaves_do_not_decide(seed):
     assert found.errors.min() < 0.12  # the noise has a standard deviation of 0.08
 
 
-def test_many_large_errors_are_no_gross_errors():
-    """Steps of a slow plant without noise are the only large errors, and the information."""
-    record, _ = simulate("hammerstein", "steps", 5)
-    y = record["y"].values.copy()
+@pytest.mark.parametrize("n_hold", [20, 100])
+def test_steps_without_noise_are_no_gross_errors(n_hold):
+    """One sample is wrong; the only other large errors are those of a line after the steps."""
+    rng = np.random.default_rng(0)
+    u = np.repeat(rng.uniform(-1.0, 1.0, N_SAMPLES // n_hold), n_hold)
+    gain = np.tanh(5.0 * delayed(u, 15))
+    y = np.zeros(N_SAMPLES)
+    for k in range(1, N_SAMPLES):
+        y[k] = 0.9 * y[k - 1] + 0.1 * gain[k]
     y[1000] += 10.0 * y.std()
-    assert estimated(record.assign(y=("time", y))) == estimated(record)
+    record = make_record({"y": y, "u": u}, name="r", sampling_time=0.5)
+    assert sum(screen_records(record, ["y"], ["u"]).n_found.values()) == 1
+    assert estimated(record) == [15]
 
 
 def test_an_effect_at_once_has_no_slow_onset():
