@@ -441,15 +441,19 @@ class _Stages:
         state = state_metric(linear, x)
         of_lags: list[_Starts] = []
         of_state: list[_Starts] = []
-        for kernel in settings.kernels:
+        for number, kernel in enumerate(settings.kernels):
             factor = _length_factor(kernel)
+            # Further kernels and the state have their own generators, so that the starts of the
+            # first kernel do not depend on them.
+            generator = self.generator if number == 0 else self.generator.spawn(1)[0]
             starts = {}
             for name, matrix in metrics.items():
-                starts[name] = self.add_points(linear, kernel, matrix / factor, x, self.n_points)
+                starts[name] = add_points(
+                    linear, kernel, matrix / factor, x, self.n_points, generator
+                )
             of_lags.append(starts)
             starts = {}
             for spread in settings.state_spreads if len(state) else ():
-                # A generator of its own, so that the other starts do not depend on this one.
                 (generator,) = self.generator.spawn(1)
                 starts[f"state {spread:g}"] = add_points(
                     linear, kernel, state / (factor * spread), x, self.n_points, generator
