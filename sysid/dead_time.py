@@ -243,8 +243,9 @@ def estimate_dead_times(
     Parameters
     ----------
     records
-        As for `Narx.dataset`. Gross errors are taken as missing (`screen_records`). Missing values
-        are interpolated; samples whose output is missing are not predicted.
+        As for `Narx.dataset`. Gross errors are taken as missing (`screen_records`); if there are
+        any, rows with the largest of the other errors are left out. Missing values are
+        interpolated; samples whose output is missing are not predicted.
     target, inputs
         Names of the output and of the inputs. Constant inputs have no estimate.
     max_delay
@@ -290,7 +291,8 @@ def estimate_dead_times(
         windows = regression.scan()
         for name in moving:
             of_cleaned = regression.find_onset(name, windows)
-            # Without noise, the only large errors may be those after the steps of an input.
+            # Without noise, the only large errors may be those after the steps of an input: then
+            # the input explains less without them.
             if of_cleaned.unexplained_fraction < found[name].unexplained_fraction:
                 found[name] = of_cleaned
     warnings = []
