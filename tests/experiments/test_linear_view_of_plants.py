@@ -59,10 +59,16 @@ class PlantCase(NamedTuple):
 
 PLANTS = {
     "Silverbox": PlantCase(
-        ("system=silverbox",), 0.88, Narx({"output_voltage": 9}, {"input_voltage": 2})
+        ("system=silverbox",),
+        0.88,
+        Narx({"output_voltage": 9}, {"input_voltage": 2}),
+        seeds=(0,),
     ),
     "Wiener-Hammerstein": PlantCase(
-        ("system=wiener_hammerstein",), 0.88, Narx({"response": 9}, {"voltage": 9})
+        ("system=wiener_hammerstein",),
+        0.88,
+        Narx({"response": 9}, {"voltage": 9}),
+        seeds=(0,),
     ),
     "tanks": PlantCase(TANKS, 0.7, seeds=(2,)),
     "building": PlantCase(
