@@ -286,17 +286,18 @@ def estimate_dead_times(
         return nothing
     windows = regression.scan()
     found = {name: regression.find_onset(name, windows) for name in moving}
+    cleaned = regression
     if screened.n_found:
-        regression = regression.without_large_errors()
-        windows = regression.scan()
+        cleaned, windows = regression.without_large_errors(windows)
+    if cleaned is not regression:
         for name in moving:
-            of_cleaned = regression.find_onset(name, windows)
+            of_cleaned = cleaned.find_onset(name, windows)
             # Without noise, the only large errors may be those after the steps of an input: then
             # the input explains less without them.
             if of_cleaned.unexplained_fraction < found[name].unexplained_fraction:
                 found[name] = of_cleaned
     warnings = []
-    driven = regression.find_feedback(windows)
+    driven = cleaned.find_feedback(windows)
     if driven:
         warnings.append(
             f"{', '.join(driven)} depends on past errors of {target}: the record seems to come "
@@ -384,8 +385,10 @@ class _Regression:
         sample = np.concatenate(samples)
         return cls(x, y, sample, columns, float(np.nanstd(measured)))
 
-    def without_large_errors(self) -> "_Regression":
-        """Return the regression without the rows of large errors, if these are few.
+    def without_large_errors(self, windows: dict[str, int]) -> tuple["_Regression", dict[str, int]]:
+        """Return the regression without the rows of large errors, if these are few, and its scan.
+
+        `windows` are those of the `scan` of this regression.
 
         Where some gross errors were found, others may have remained: a few of them among the
         outputs or their lags would decide which delay has the smallest error. The errors are those
@@ -393,7 +396,6 @@ class _Regression:
         """
         regression = self
         for _ in range(N_SEARCHES_FOR_LARGE_ERRORS):
-            windows = regression.scan()
             errors = regression.held_out.residuals(regression._others(windows, ""))
             is_kept = np.abs(errors) <= LARGE_ERROR_STDS * std_of_residuals(errors)
             n_large = np.count_nonzero(~is_kept)
@@ -406,7 +408,8 @@ class _Regression:
                 self.columns,
                 self.scale,
             )
-        return regression
+            windows = regression.scan()
+        return regression, windows
 
     def _window(self, name: str, delay: int) -> list[int]:
         """Return the columns of an input whose window begins at this delay."""
